@@ -1,0 +1,42 @@
+# Everything a newcomer runs. `make demo` and `make test` set up what they need in .venv and .tools.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo test lint lock generate clean
+
+demo: $(VENV)/.demo
+	@exec $(BIN)/pgque-exporter demo
+
+test: $(VENV)/.dev
+	@exec $(BIN)/python tests/run.py
+
+lint: $(VENV)/.dev
+	@exec $(BIN)/python tests/run.py --lint-only
+
+# Files made from other files: SQL install files, the metric tables in the docs.
+generate: $(VENV)/.dev
+	$(BIN)/python sql/build.py
+
+# Refresh the pinned versions from pyproject.toml.
+lock: $(VENV)/.dev
+	for extra in demo dev; do $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-emit-find-links --no-header --extra $$extra \
+	  --output-file requirements/$$extra.txt pyproject.toml requirements/build.in; done
+
+clean:
+	rm -rf $(VENV) .tools
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: requirements/demo.txt pyproject.toml | $(VENV)/bin/python
+	$(BIN)/pip install --quiet --require-hashes --requirement requirements/demo.txt
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.dev: requirements/dev.txt $(VENV)/.demo
+	$(BIN)/pip install --quiet --require-hashes --requirement requirements/dev.txt
+	@touch $@

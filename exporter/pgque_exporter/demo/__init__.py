@@ -1,0 +1,1 @@
+"""The demo: an embedded PostgreSQL, a queue load a person recognises, and the service beside it."""

