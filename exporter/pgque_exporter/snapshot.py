@@ -1,0 +1,62 @@
+"""What one poll of one database found: immutable, complete, ready to be read by every sink."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pgque_exporter.catalogue import Metric
+
+Labels = tuple[tuple[str, str], ...]  # (name, value), in the catalogue's order, engine and database first
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One label set of one metric and its value at the snapshot's time."""
+
+    labels: Labels
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """All series of one metric."""
+
+    metric: Metric
+    series: tuple[Series, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HealthCheck:
+    """A health check that isn't ok, in the words of the database."""
+
+    engine: str
+    queue: str
+    check: str
+    status: str  # warning, critical or unknown
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One poll's result.
+
+    taken_at   Unix time in seconds, at the database snapshot
+    duration   seconds from the start of the query to this object
+    families   in the catalogue's order
+    checks     only those that aren't ok; `checks_ok` counts the others
+    dropped    rows that aren't in `families`, by reason
+    """
+
+    database: str
+    taken_at: float
+    duration: float
+    families: tuple[Family, ...]
+    checks: tuple[HealthCheck, ...]
+    checks_ok: int
+    dropped: Mapping[str, int]
+
+    @property
+    def points(self) -> int:
+        """Number of series in the snapshot."""
+        return sum(len(family.series) for family in self.families)
