@@ -1,0 +1,92 @@
+"""The SQL that ships with the package: queue engines, and one observability pack per engine.
+
+An installed wheel carries the files as package data; in a checkout they stand in `sql/`. A folder's
+name is the name of the engine, and nothing else about engines is known here.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+from pgque_exporter.errors import UserError
+
+_PACKS = "observability"
+_INSTALL = "install.sql"
+_UNINSTALL = "uninstall.sql"
+_DETECT = ("internal", "require_engine.sql")
+
+
+def sql_root() -> Traversable:
+    """The folder that holds all SQL files."""
+    packaged = files(__package__).joinpath("sql")
+    if packaged.is_dir():
+        return packaged
+    checkout = Path(__file__).resolve().parents[2] / "sql"
+    if checkout.joinpath(_PACKS).is_dir():
+        return checkout
+    raise UserError("the SQL files of this installation are missing", hint="install pgque-exporter again")
+
+
+def packs() -> tuple[str, ...]:
+    """Engines that have an observability pack, in alphabetical order."""
+    return _installable(sql_root().joinpath(_PACKS))
+
+
+def engines() -> tuple[str, ...]:
+    """Queue engines that we ship ourselves, in alphabetical order."""
+    return _installable(sql_root())
+
+
+def pack_install_sql(engine: str) -> str:
+    """The whole script that installs the pack of `engine`; safe to run again."""
+    return _read(_pack(engine).joinpath(_INSTALL))
+
+
+def pack_uninstall_sql(engine: str) -> str:
+    """The script that removes the pack of `engine` and leaves the engine alone."""
+    return _read(_pack(engine).joinpath(_UNINSTALL))
+
+
+def pack_detect_sql(engine: str) -> str | None:
+    """The pack's own test for its engine: raises an exception where the engine is absent."""
+    file = _pack(engine).joinpath(*_DETECT)
+    return _read(file) if file.is_file() else None
+
+
+def engine_install_sql(engine: str) -> str:
+    """The whole script that installs the queue engine itself; keeps its data when run again."""
+    return _read(_engine(engine).joinpath(_INSTALL))
+
+
+def engine_uninstall_sql(engine: str) -> str:
+    """The script that removes the queue engine with all its queues and events."""
+    return _read(_engine(engine).joinpath(_UNINSTALL))
+
+
+def verify_sql() -> str:
+    """The query that checks an installed pack; it reads the setting `pgque_exporter.schema`."""
+    return _read(sql_root().joinpath(_PACKS, "verify.sql"))
+
+
+def _pack(engine: str) -> Traversable:
+    return _known(engine, packs(), "observability pack").joinpath(_PACKS, engine)
+
+
+def _engine(engine: str) -> Traversable:
+    return _known(engine, engines(), "queue engine of ours").joinpath(engine)
+
+
+def _known(engine: str, known: tuple[str, ...], what: str) -> Traversable:
+    if engine not in known:
+        raise UserError(f"there is no {what} named {engine!r}", hint=f"known: {', '.join(known)}")
+    return sql_root()
+
+
+def _installable(folder: Traversable) -> tuple[str, ...]:
+    return tuple(sorted(entry.name for entry in folder.iterdir() if entry.joinpath(_INSTALL).is_file()))
+
+
+def _read(file: Traversable) -> str:
+    return file.read_text("utf-8")
