@@ -1,0 +1,32 @@
+-- One row per logical consumer: how far behind in time and events, when it was last seen, what it
+-- holds open (specification 5.1).
+create or replace function pgque.consumer_stats()
+returns table (
+    queue_name text,
+    consumer_name text,
+    lag interval,                 -- 0 when nothing is pending; null when its position is gone
+    pending_events bigint,        -- its open batch and unticked events included; upper bound
+    last_seen timestamptz,
+    batch_active boolean,
+    batch_id bigint
+)
+language sql
+stable
+set search_path = pg_catalog, pg_temp
+set jit = off
+as $$
+    select
+        c.queue_name,
+        c.consumer_name,
+        c.lag,
+        case when not c.missing_tick then c.pending end,
+        c.last_active,
+        c.open_batches > 0,
+        c.batch_id
+    from (select array_agg(q) as queues from pgque.observed_queues() q) o
+    cross join lateral pgque.observed_consumers(o.queues) c
+    order by c.queue_name, c.consumer_name
+$$;
+
+revoke all on function pgque.consumer_stats() from public;
+grant execute on function pgque.consumer_stats() to pgque_monitor;

@@ -1,0 +1,46 @@
+-- Row types that the pack's functions hand to each other, so that one call observes every queue and
+-- consumer once, whatever is derived from it. They are made anew on each install, with the functions.
+drop type if exists pgque.observed_queue cascade;
+drop type if exists pgque.observed_consumer cascade;
+
+create type pgque.observed_queue as (
+    queue_id int4,
+    queue_name text,
+    paused boolean,
+    external_ticker boolean,
+    ticker_max_lag interval,
+    ticker_idle_period interval,
+    cur_table int4,
+    switch_time timestamptz,
+    switch_step2 xid8,             -- null while a rotation is between its two steps
+    rotation_period interval,
+    sent bigint,                   -- events ever sent; null: the sequence can't be read
+    unticked bigint,               -- of these, sent after the last tick
+    unticked_since timestamptz,    -- oldest of them; only looked up once the ticker is late
+    first_tick_seq bigint,         -- event_seq of the oldest tick kept
+    last_tick_id bigint,
+    last_tick_time timestamptz,
+    last_tick_seq bigint,
+    ids_went_backwards boolean,    -- the last tick lies in the future of this server's transaction ids
+    events_per_sec numeric,
+    dead_letters bigint,           -- up to 10,000
+    dead_letters_hour bigint,      -- of these, younger than an hour; up to 1,000
+    retry_waiting bigint           -- up to 10,000
+);
+
+create type pgque.observed_consumer as (
+    queue_id int4,
+    queue_name text,
+    consumer_name text,
+    last_active timestamptz,
+    missing_tick boolean,          -- its position points to a tick that is gone
+    acked bigint,                  -- event_seq at its position
+    ticked_pending bigint,         -- events it could take now, its open batches included
+    pending bigint,                -- the same plus events that no tick covers yet
+    lag interval,                  -- 0 when nothing is pending
+    open_batches int4,
+    open_events bigint,
+    open_since timestamptz,
+    batch_id bigint,
+    holds_rotation boolean         -- rotation waits for it
+);

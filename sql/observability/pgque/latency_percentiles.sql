@@ -1,0 +1,63 @@
+-- How long events wait for the consumer, estimated from the gap between a tick and its consumption
+-- (specification 5.1). Two samples can be had from the tables: events that still wait (now minus their
+-- tick) and the batch consumed last (the consumer's last activity minus its tick); each event of a tick
+-- weighs the same. One row; null when the period holds no sample.
+create or replace function pgque.latency_percentiles(queue_name text, consumer_name text, period interval)
+returns table (p50 interval, p95 interval, p99 interval)
+language plpgsql
+stable
+set search_path = pg_catalog, pg_temp
+set jit = off
+as $$
+declare
+    wanted_queue int4 := pgque.require_queue(queue_name);
+    consumer record;
+begin
+    select s.sub_last_tick, s.sub_active into consumer
+    from pgque.subscription s
+    join pgque.consumer c on c.co_id = s.sub_consumer
+    where s.sub_queue = wanted_queue and c.co_name = latency_percentiles.consumer_name;
+    if not found then
+        raise exception 'not subscriber to queue: %/%', queue_name, coalesce(consumer_name, 'null')
+            using hint = 'select queue_name, consumer_name from pgque.consumer_stats() lists them';
+    end if;
+    if period is null or period <= interval '0' then
+        raise exception 'period must be positive, not %', coalesce(period::text, 'null');
+    end if;
+
+    return query
+    with tick as (
+        select t.tick_id, t.tick_time,
+            t.tick_event_seq - lag(t.tick_event_seq) over (order by t.tick_id) as events
+        from pgque.tick t
+        where t.tick_queue = wanted_queue
+            and t.tick_id >= coalesce(
+                (select max(b.tick_id) from pgque.tick b
+                 where b.tick_queue = wanted_queue and b.tick_id < consumer.sub_last_tick),
+                consumer.sub_last_tick)
+    ),
+    sample as (
+        select
+            case when t.tick_id = consumer.sub_last_tick
+                then greatest(consumer.sub_active - t.tick_time, interval '0')
+                else now() - t.tick_time
+            end as latency,
+            t.events
+        from tick t
+        where t.events > 0
+            and t.tick_time > now() - period
+    ),
+    ranked as (
+        select s.latency, sum(s.events) over (order by s.latency) as up_to, sum(s.events) over () as total
+        from sample s
+    )
+    select
+        min(r.latency) filter (where r.up_to >= r.total * 0.50),
+        min(r.latency) filter (where r.up_to >= r.total * 0.95),
+        min(r.latency) filter (where r.up_to >= r.total * 0.99)
+    from ranked r;
+end
+$$;
+
+revoke all on function pgque.latency_percentiles(text, text, interval) from public;
+grant execute on function pgque.latency_percentiles(text, text, interval) to pgque_monitor;

@@ -1,0 +1,87 @@
+-- All that can be charted, in one statement and one snapshot: the metrics of specification 5.2 and the
+-- health checks as rows. A value that isn't known makes no row. Health is one row of value 1 per check,
+-- labelled with the state it is in.
+create or replace function pgque.otel_metrics()
+returns table (metric_name text, metric_type text, value numeric, labels jsonb)
+language sql
+stable
+set search_path = pg_catalog, pg_temp
+set jit = off
+rows 10000
+as $$
+    with observed_queues as materialized (
+        select array_agg(q) as queues from pgque.observed_queues() q
+    ),
+    observed as materialized (
+        select o.queues, c.consumers
+        from observed_queues o
+        cross join lateral (select array_agg(c) as consumers from pgque.observed_consumers(o.queues) c) c
+    ),
+    consumer as materialized (
+        select c.*, jsonb_build_object('queue', c.queue_name, 'consumer', c.consumer_name) as labels
+        from observed o
+        cross join lateral unnest(o.consumers) c
+    ),
+    per_queue as (
+        select c.queue_id, count(*) as consumers, max(c.pending) as depth, max(c.lag) as oldest
+        from consumer c
+        group by c.queue_id
+    ),
+    queue as materialized (
+        select
+            q.*,
+            coalesce(p.consumers, 0) as consumers,
+            case when p.consumers is null then 0 else p.depth end as depth,
+            case when p.consumers is null then interval '0' else p.oldest end as oldest,
+            jsonb_build_object('queue', q.queue_name) as labels
+        from observed o
+        cross join lateral unnest(o.queues) q
+        left join per_queue p on p.queue_id = q.queue_id
+    )
+    select v.metric_name, v.metric_type, v.value, q.labels
+    from queue q
+    cross join lateral (values
+        ('pgque.queue.depth', 'gauge', q.depth::numeric),
+        ('pgque.queue.oldest_message_age_seconds', 'gauge', extract(epoch from q.oldest)),
+        ('pgque.queue.throughput', 'gauge', q.events_per_sec),
+        ('pgque.queue.consumers', 'gauge', q.consumers),
+        ('pgque.queue.unticked_events', 'gauge', q.unticked),
+        ('pgque.queue.paused', 'gauge', q.paused::int4),
+        ('pgque.queue.rotation_age_seconds', 'gauge', greatest(extract(epoch from now() - q.switch_time), 0)),
+        ('pgque.queue.rotation_period_seconds', 'gauge', extract(epoch from q.rotation_period)),
+        ('pgque.ticker.last_tick_age_seconds', 'gauge',
+            greatest(extract(epoch from now() - q.last_tick_time), 0)),
+        ('pgque.message.sent_total', 'counter', q.sent),
+        ('pgque.message.retry_waiting', 'gauge', q.retry_waiting),
+        ('pgque.message.dead_lettered', 'gauge', q.dead_letters)
+    ) v(metric_name, metric_type, value)
+    where v.value is not null
+    union all
+    select v.metric_name, v.metric_type, v.value, c.labels
+    from consumer c
+    cross join lateral (values
+        ('pgque.consumer.lag_seconds', 'gauge', extract(epoch from c.lag)),
+        ('pgque.consumer.pending_events', 'gauge', case when not c.missing_tick then c.pending end),
+        ('pgque.consumer.idle_seconds', 'gauge', greatest(extract(epoch from now() - c.last_active), 0)),
+        ('pgque.consumer.open_batch_events', 'gauge', c.open_events),
+        ('pgque.consumer.open_batch_age_seconds', 'gauge',
+            case when c.open_since is not null then greatest(extract(epoch from now() - c.open_since), 0) end),
+        ('pgque.message.acked_total', 'counter', c.acked)
+    ) v(metric_name, metric_type, value)
+    where v.value is not null
+    union all
+    select
+        'pgque.queue.health_state',
+        'gauge',
+        1,
+        case when h.consumer_name is null
+            then jsonb_build_object('queue', h.queue_name, 'check', h.check_name, 'state', h.status)
+            else jsonb_build_object('queue', h.queue_name, 'consumer', h.consumer_name,
+                'check', h.check_name, 'state', h.status)
+        end
+    from observed o
+    cross join lateral pgque.health_checks(o.queues, o.consumers) h
+$$;
+
+revoke all on function pgque.otel_metrics() from public;
+grant execute on function pgque.otel_metrics() to pgque_monitor;

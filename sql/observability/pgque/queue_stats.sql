@@ -1,0 +1,59 @@
+-- One row per queue: how much is waiting and how old it is, who reads it, how fast it fills, when it
+-- was last ticked and rotated (specification 5.1).
+create or replace function pgque.queue_stats()
+returns table (
+    queue_name text,
+    queue_id int4,
+    depth bigint,                 -- events the slowest consumer still has to process; upper bound
+    oldest_msg_age interval,      -- 0 when nothing is pending
+    consumers int4,               -- a cooperative group counts as one
+    events_per_sec numeric,       -- null while unknown: fewer than two ticks, or the ticker is late
+    cur_table int4,
+    rotation_age interval,
+    rotation_period interval,
+    ticker_paused boolean,
+    last_tick_time timestamptz,
+    last_tick_id bigint,
+    dlq_count bigint              -- counted up to 10,000
+)
+language sql
+stable
+set search_path = pg_catalog, pg_temp
+set jit = off
+as $$
+    with observed as materialized (
+        select array_agg(q) as queues from pgque.observed_queues() q
+    ),
+    consumer as (
+        select
+            c.queue_id,
+            count(*)::int4 as consumers,
+            max(c.pending) as depth,
+            max(c.lag) as oldest
+        from observed o
+        cross join lateral pgque.observed_consumers(o.queues) c
+        group by c.queue_id
+    )
+    select
+        q.queue_name,
+        q.queue_id,
+        -- without consumers nothing waits for anybody; with consumers of unknown position it is unknown
+        case when c.consumers is null then 0 else c.depth end,
+        case when c.consumers is null then interval '0' else c.oldest end,
+        coalesce(c.consumers, 0),
+        q.events_per_sec,
+        q.cur_table,
+        greatest(now() - q.switch_time, interval '0'),
+        q.rotation_period,
+        q.paused,
+        q.last_tick_time,
+        q.last_tick_id,
+        q.dead_letters
+    from observed o
+    cross join lateral unnest(o.queues) q
+    left join consumer c on c.queue_id = q.queue_id
+    order by q.queue_name
+$$;
+
+revoke all on function pgque.queue_stats() from public;
+grant execute on function pgque.queue_stats() to pgque_monitor;

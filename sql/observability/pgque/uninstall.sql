@@ -1,0 +1,48 @@
+-- Removes the pack and its grants; the engine, its data and the role pgque_monitor stay (a role belongs
+-- to the whole server and may be in use elsewhere).
+begin;
+
+drop function if exists pgque.otel_metrics();
+drop function if exists pgque.queue_health();
+drop function if exists pgque.queue_stats();
+drop function if exists pgque.consumer_stats();
+drop function if exists pgque.stuck_consumers(interval);
+drop function if exists pgque.in_flight(text);
+drop function if exists pgque.latency_percentiles(text, text, interval);
+drop function if exists pgque.error_rate(text, interval, interval);
+drop function if exists pgque.throughput(text, interval, interval);
+drop function if exists pgque.observability_info();
+drop function if exists pgque.require_buckets(interval, interval);
+drop function if exists pgque.require_queue(text);
+drop function if exists pgque.unticked_since(int4);
+
+do $$
+declare
+    owner_name name := (select pg_catalog.pg_get_userbyid(nspowner)
+                        from pg_catalog.pg_namespace where nspname = 'pgque');
+begin
+    if owner_name is null then
+        return;  -- the engine is gone, and everything in its schema with it
+    end if;
+    drop function if exists pgque.observed_queues();
+    if to_regtype('pgque.observed_queue') is not null then
+        drop type pgque.observed_queue cascade;      -- with the functions that take it
+    end if;
+    if to_regtype('pgque.observed_consumer') is not null then
+        drop type pgque.observed_consumer cascade;
+    end if;
+    if exists (select from pg_catalog.pg_roles where rolname = 'pgque_monitor') then
+        execute format(
+            'alter default privileges for role %I in schema pgque revoke select on sequences from pgque_monitor',
+            owner_name);
+        revoke all on all sequences in schema pgque from pgque_monitor;
+        revoke all on all tables in schema pgque from pgque_monitor;
+        revoke select (ev_queue, ev_owner, ev_retry_after) on pgque.retry_queue from pgque_monitor;
+        revoke select (dl_queue_id, dl_consumer_id, dl_time) on pgque.dead_letter from pgque_monitor;
+        revoke all on all functions in schema pgque from pgque_monitor;
+        revoke usage on schema pgque from pgque_monitor;
+    end if;
+end
+$$;
+
+commit;
