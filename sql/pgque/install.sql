@@ -58,7 +58,8 @@ begin
             begin
                 execute pg_catalog.format('grant %I to pgque_admin', v_role);
             exception
-                when unique_violation then
+                -- What PostgreSQL says when two databases grant the same thing at once.
+                when unique_violation or internal_error then
                     null;
             end;
         end if;
@@ -258,5 +259,2361 @@ grant all on
     pgque.queue_queue_id_seq, pgque.consumer_co_id_seq, pgque.subscription_sub_id_seq,
     pgque.batch_id_seq, pgque.dead_letter_dl_id_seq
     to pgque_admin;
+
+-- ---- sql/pgque/queue/grant_event_table.sql
+
+-- Who may see a queue's own tables. Internal: create_queue() calls it for each table it makes.
+--
+-- No insert for producers: an event must carry the transaction id and land in the table that
+-- insert_event() chooses, or consumers would miss it.
+
+create or replace function pgque.grant_event_table(table_name text)
+returns void
+language plpgsql
+as $$
+begin
+    execute pg_catalog.format('revoke all on pgque.%I from public', table_name);
+    execute pg_catalog.format('grant select on pgque.%I to pgque_reader', table_name);
+    execute pg_catalog.format(
+        'grant select, insert, update, delete, truncate on pgque.%I to pgque_admin', table_name);
+end;
+$$;
+
+revoke all on function pgque.grant_event_table(text) from public;
+grant execute on function pgque.grant_event_table(text) to pgque_admin;
+
+-- ---- sql/pgque/queue/create_queue.sql
+
+-- Make a queue. Creating one that exists changes nothing, so an application may do it at every start.
+--
+-- Three event tables per queue: one is written, the one before it may still be read, and the third
+-- is the one that rotation may empty. A writer or a reader never meets the TRUNCATE that way.
+
+create or replace function pgque.create_queue(queue text)
+returns integer
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_id     int4;
+    v_parent text;
+    v_child  text;
+begin
+    if create_queue.queue is null or create_queue.queue = '' then
+        raise exception 'queue name must not be empty'
+            using errcode = 'invalid_parameter_value';
+    end if;
+    if octet_length(create_queue.queue) > 57 then
+        raise exception 'queue name is too long: % bytes, at most 57', octet_length(create_queue.queue)
+            using errcode = 'name_too_long',
+                  hint = 'Its notification channel pgque_<queue> must fit into 63 bytes.';
+    end if;
+
+    -- Taken from the sequence first: the names of the queue's own objects are made of it.
+    v_id := nextval('pgque.queue_queue_id_seq');
+    v_parent := 'event_' || v_id;
+
+    insert into pgque.queue (queue_id, queue_name, queue_data_pfx, queue_event_seq, queue_tick_seq)
+    values (
+        v_id, create_queue.queue,
+        format('pgque.%I', v_parent),
+        format('pgque.%I', v_parent || '_id_seq'),
+        format('pgque.%I', v_parent || '_tick_seq')
+    )
+    on conflict do nothing;
+    if not found then
+        return 0;
+    end if;
+
+    execute format('create sequence pgque.%I', v_parent || '_id_seq');
+    execute format('create sequence pgque.%I', v_parent || '_tick_seq');
+    execute format('revoke all on sequence pgque.%I, pgque.%I from public',
+                   v_parent || '_id_seq', v_parent || '_tick_seq');
+    execute format('grant all on sequence pgque.%I, pgque.%I to pgque_admin',
+                   v_parent || '_id_seq', v_parent || '_tick_seq');
+
+    execute format('create table pgque.%I () inherits (pgque.event_template)', v_parent);
+    perform pgque.grant_event_table(v_parent);
+
+    for i in 0 .. 2 loop
+        v_child := v_parent || '_' || i;
+        -- Rows are only ever added, and leave by TRUNCATE: there is nothing to vacuum, and a vacuum
+        -- at work would keep rotation from getting its lock.
+        execute format(
+            'create table pgque.%I () inherits (pgque.%I) '
+            'with (autovacuum_enabled = off, toast.autovacuum_enabled = off)', v_child, v_parent);
+        execute format('create index %I on pgque.%I (ev_txid)', v_child || '_txid_idx', v_child);
+        perform pgque.grant_event_table(v_child);
+    end loop;
+
+    -- The first tick: consumers start from a tick, and this one comes before every event.
+    insert into pgque.tick (tick_queue, tick_id, tick_time, tick_event_seq)
+    values (v_id, nextval(format('pgque.%I', v_parent || '_tick_seq')::regclass), clock_timestamp(), 0);
+
+    return 1;
+end;
+$$;
+
+revoke all on function pgque.create_queue(text) from public;
+grant execute on function pgque.create_queue(text) to pgque_admin;
+
+-- ---- sql/pgque/queue/drop_queue.sql
+
+-- Remove a queue with everything in it, its dead letters included. Refuses while consumers are
+-- attached unless forced, because those would silently stop getting anything.
+
+create or replace function pgque.drop_queue(queue text, force bool)
+returns integer
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_id       int4;
+    v_consumer int4;
+begin
+    select q.queue_id
+    into v_id
+    from pgque.queue as q
+    where q.queue_name = drop_queue.queue
+    for update;
+    if not found then
+        raise exception 'queue not found: %', drop_queue.queue
+            using errcode = 'undefined_object';
+    end if;
+
+    -- The lock above holds off new subscriptions, so what is seen here is all there will be.
+    if not coalesce(drop_queue.force, false)
+       and exists (select from pgque.subscription as s where s.sub_queue = v_id) then
+        raise exception 'cannot drop queue %: consumers are still attached', drop_queue.queue
+            using errcode = 'object_in_use',
+                  hint = 'Unsubscribe them first, or call pgque.drop_queue(queue, true).';
+    end if;
+
+    delete from pgque.retry_queue as r where r.ev_queue = v_id;
+    delete from pgque.tick as t where t.tick_queue = v_id;
+    delete from pgque.dead_letter as d where d.dl_queue_id = v_id;
+    for v_consumer in
+        delete from pgque.subscription as s where s.sub_queue = v_id returning s.sub_consumer
+    loop
+        perform pgque.forget_consumer(v_consumer);
+    end loop;
+    delete from pgque.queue as q where q.queue_id = v_id;
+
+    execute format('drop table pgque.%I cascade', 'event_' || v_id);
+    execute format('drop sequence pgque.%I, pgque.%I',
+                   'event_' || v_id || '_id_seq',
+                   'event_' || v_id || '_tick_seq');
+    return 1;
+end;
+$$;
+
+create or replace function pgque.drop_queue(queue text)
+returns integer
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return pgque.drop_queue(queue, false);
+end;
+$$;
+
+revoke all on function pgque.drop_queue(text, bool) from public;
+revoke all on function pgque.drop_queue(text) from public;
+grant execute on function pgque.drop_queue(text, bool) to pgque_admin;
+grant execute on function pgque.drop_queue(text) to pgque_admin;
+
+-- ---- sql/pgque/queue/set_queue_config.sql
+
+-- Change one setting of a queue; NULL goes back to the default. The names are the columns of
+-- pgque.queue without `queue_`. Only the ones below may be set, and only to values that make sense:
+-- a ticker with a count of 0 would tick on every call, a negative rotation period would never rest.
+
+create or replace function pgque.set_queue_config(queue text, param text, value text)
+returns integer
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_type text;
+begin
+    v_type := case set_queue_config.param
+        when 'ticker_max_count'   then 'int4'
+        when 'max_retries'        then 'int4'
+        when 'ticker_max_lag'     then 'interval'
+        when 'ticker_idle_period' then 'interval'
+        when 'rotation_period'    then 'interval'
+        when 'ticker_paused'      then 'bool'
+        when 'external_ticker'    then 'bool'
+    end;
+    if v_type is null then
+        raise exception 'unknown queue setting: %', set_queue_config.param
+            using errcode = 'invalid_parameter_value',
+                  hint = 'One of: ticker_max_count, ticker_max_lag, ticker_idle_period, '
+                         'ticker_paused, rotation_period, external_ticker, max_retries.';
+    end if;
+
+    if set_queue_config.value is null then
+        execute format('update pgque.queue set %I = default where queue_name = $1',
+                       'queue_' || set_queue_config.param)
+        using set_queue_config.queue;
+    else
+        if (v_type = 'interval' and set_queue_config.value::interval <= interval '0')
+           or (set_queue_config.param = 'ticker_max_count' and set_queue_config.value::int4 <= 0) then
+            raise exception '% must be positive: %', set_queue_config.param, set_queue_config.value
+                using errcode = 'invalid_parameter_value';
+        end if;
+        if set_queue_config.param = 'max_retries' and set_queue_config.value::int4 < 0 then
+            raise exception 'max_retries must not be negative: %', set_queue_config.value
+                using errcode = 'invalid_parameter_value';
+        end if;
+        execute format('update pgque.queue set %I = $2::%I where queue_name = $1',
+                       'queue_' || set_queue_config.param, v_type)
+        using set_queue_config.queue, set_queue_config.value;
+    end if;
+
+    -- EXECUTE leaves FOUND alone.
+    if not exists (select from pgque.queue as q where q.queue_name = set_queue_config.queue) then
+        raise exception 'queue not found: %', set_queue_config.queue
+            using errcode = 'undefined_object';
+    end if;
+    return 1;
+end;
+$$;
+
+revoke all on function pgque.set_queue_config(text, text, text) from public;
+grant execute on function pgque.set_queue_config(text, text, text) to pgque_admin;
+
+-- ---- sql/pgque/publish/insert_event_raw.sql
+
+-- Where every single event is written. Internal: insert_event() and send() are what producers call;
+-- this form can also set the id, time, owner and retry count of the event.
+--
+-- The order of the first two steps is what keeps events from getting lost. Rotation proceeds in two
+-- transactions: the first switches the current table, the second notes its own transaction id. A
+-- writer with a higher id than that took its id after the switch was committed, and because it looks
+-- up the queue only then, it is sure to see the new table. So the old table holds nothing above the
+-- noted id, which is how rotation knows when the last consumer is done with it.
+
+create or replace function pgque.insert_event_raw(
+    queue_name text, ev_id bigint, ev_time timestamptz, ev_owner int4, ev_retry int4,
+    ev_type text, ev_data text,
+    ev_extra1 text, ev_extra2 text, ev_extra3 text, ev_extra4 text
+)
+returns bigint
+language plpgsql
+as $$
+declare
+    v_txid  constant xid8 := pg_catalog.pg_current_xact_id();
+    v_queue record;
+    v_id    bigint;
+begin
+    select q.queue_id, q.queue_cur_table, q.queue_disable_insert, q.queue_event_seq
+    into v_queue
+    from pgque.queue as q
+    where q.queue_name = insert_event_raw.queue_name;
+    if not found then
+        raise exception 'queue not found: %', insert_event_raw.queue_name
+            using errcode = 'undefined_object';
+    end if;
+    if v_queue.queue_disable_insert then
+        raise exception 'Insert into queue disallowed'
+            using errcode = 'object_not_in_prerequisite_state';
+    end if;
+
+    v_id := coalesce(insert_event_raw.ev_id, pg_catalog.nextval(v_queue.queue_event_seq::regclass));
+
+    execute pg_catalog.format(
+        'insert into pgque.%I (ev_id, ev_time, ev_txid, ev_owner, ev_retry, ev_type, ev_data, '
+        'ev_extra1, ev_extra2, ev_extra3, ev_extra4) '
+        'values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)',
+        'event_' || v_queue.queue_id || '_' || v_queue.queue_cur_table)
+    using v_id, coalesce(insert_event_raw.ev_time, pg_catalog.now()), v_txid,
+          insert_event_raw.ev_owner, insert_event_raw.ev_retry,
+          insert_event_raw.ev_type, insert_event_raw.ev_data,
+          insert_event_raw.ev_extra1, insert_event_raw.ev_extra2,
+          insert_event_raw.ev_extra3, insert_event_raw.ev_extra4;
+
+    if pg_catalog.current_setting('transaction_isolation') not like 'read %' then
+        perform pgque.refuse_if_rotated(v_queue.queue_id, v_queue.queue_cur_table);
+    end if;
+    return v_id;
+end;
+$$;
+
+revoke all on function pgque.insert_event_raw(
+    text, bigint, timestamptz, int4, int4, text, text, text, text, text, text) from public;
+grant execute on function pgque.insert_event_raw(
+    text, bigint, timestamptz, int4, int4, text, text, text, text, text, text) to pgque_admin;
+
+-- ---- sql/pgque/publish/insert_event.sql
+
+-- Put one event into a queue and get its id. It becomes visible to consumers with the first tick
+-- after the commit; if the transaction rolls back, it never was.
+
+create or replace function pgque.insert_event(
+    queue_name text, ev_type text, ev_data text,
+    ev_extra1 text, ev_extra2 text, ev_extra3 text, ev_extra4 text
+)
+returns bigint
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return pgque.insert_event_raw(
+        queue_name, null, null, null, null, ev_type, ev_data,
+        ev_extra1, ev_extra2, ev_extra3, ev_extra4);
+end;
+$$;
+
+create or replace function pgque.insert_event(queue_name text, ev_type text, ev_data text)
+returns bigint
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return pgque.insert_event_raw(
+        queue_name, null, null, null, null, ev_type, ev_data, null, null, null, null);
+end;
+$$;
+
+revoke all on function pgque.insert_event(text, text, text, text, text, text, text) from public;
+revoke all on function pgque.insert_event(text, text, text) from public;
+grant execute on function pgque.insert_event(text, text, text, text, text, text, text) to pgque_writer;
+grant execute on function pgque.insert_event(text, text, text) to pgque_writer;
+
+-- ---- sql/pgque/publish/insert_event_bulk.sql
+
+-- Write many events by one statement. Internal and closed to every role: producers call
+-- send_batch(), whose contract is kept stable.
+--
+-- The same rule as in insert_event_raw(): the transaction id first, the look at the queue after it.
+
+create or replace function pgque.insert_event_bulk(queue_name text, ev_type text, ev_data_list text[])
+returns bigint[]
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_txid  constant xid8 := pg_current_xact_id();
+    v_queue record;
+    v_ids   bigint[];
+begin
+    select q.queue_id, q.queue_cur_table, q.queue_disable_insert, q.queue_event_seq
+    into v_queue
+    from pgque.queue as q
+    where q.queue_name = insert_event_bulk.queue_name;
+    if not found then
+        raise exception 'queue not found: %', insert_event_bulk.queue_name
+            using errcode = 'undefined_object';
+    end if;
+    if v_queue.queue_disable_insert then
+        raise exception 'Insert into queue disallowed'
+            using errcode = 'object_not_in_prerequisite_state';
+    end if;
+
+    -- An id and its place in the input travel in one row, whatever order the rows are made in.
+    execute format(
+        'with numbered as materialized ('
+        '    select nextval($1) as id, d.data, d.place'
+        '    from unnest($2) with ordinality as d (data, place)'
+        '), written as ('
+        '    insert into pgque.%I (ev_id, ev_txid, ev_type, ev_data)'
+        '    select n.id, $3, $4, n.data from numbered as n order by n.place'
+        ') '
+        'select array_agg(n.id order by n.place) from numbered as n',
+        'event_' || v_queue.queue_id || '_' || v_queue.queue_cur_table)
+    into v_ids
+    using v_queue.queue_event_seq::regclass, insert_event_bulk.ev_data_list, v_txid,
+          insert_event_bulk.ev_type;
+
+    if current_setting('transaction_isolation') not like 'read %' then
+        perform pgque.refuse_if_rotated(v_queue.queue_id, v_queue.queue_cur_table);
+    end if;
+    return coalesce(v_ids, '{}');
+end;
+$$;
+
+revoke all on function pgque.insert_event_bulk(text, text, text[]) from public;
+revoke all on function pgque.insert_event_bulk(text, text, text[]) from pgque_admin;
+
+-- ---- sql/pgque/publish/send.sql
+
+-- What an application calls to publish one message. The text forms store the bytes as they come;
+-- the jsonb forms let PostgreSQL refuse what isn't JSON and store it in its canonical spelling. A
+-- bare string literal takes the text form.
+
+create or replace function pgque.send(queue_name text, type_name text, payload text)
+returns bigint
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return pgque.insert_event(queue_name, type_name, payload);
+end;
+$$;
+
+create or replace function pgque.send(queue_name text, type_name text, payload jsonb)
+returns bigint
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return pgque.insert_event(queue_name, type_name, payload::text);
+end;
+$$;
+
+create or replace function pgque.send(queue_name text, payload text)
+returns bigint
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return pgque.insert_event(queue_name, 'default', payload);
+end;
+$$;
+
+create or replace function pgque.send(queue_name text, payload jsonb)
+returns bigint
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return pgque.insert_event(queue_name, 'default', payload::text);
+end;
+$$;
+
+revoke all on function pgque.send(text, text, text) from public;
+revoke all on function pgque.send(text, text, jsonb) from public;
+revoke all on function pgque.send(text, text) from public;
+revoke all on function pgque.send(text, jsonb) from public;
+grant execute on function pgque.send(text, text, text) to pgque_writer;
+grant execute on function pgque.send(text, text, jsonb) to pgque_writer;
+grant execute on function pgque.send(text, text) to pgque_writer;
+grant execute on function pgque.send(text, jsonb) to pgque_writer;
+
+-- ---- sql/pgque/publish/send_batch.sql
+
+-- Publish many messages at once, all or none. The ids come back in the order of the input; only the
+-- position ties an id to its payload, as ids need not rise within one batch.
+--
+-- An empty array is no work and touches nothing. A NULL array is a mistake of the caller. A NULL
+-- among the elements is a message without a payload.
+
+create or replace function pgque.send_batch(queue_name text, type_name text, payloads text[])
+returns bigint[]
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if payloads is null then
+        raise exception 'payloads must not be null'
+            using errcode = 'null_value_not_allowed';
+    end if;
+    if cardinality(payloads) = 0 then
+        return '{}';
+    end if;
+    return pgque.insert_event_bulk(queue_name, type_name, payloads);
+end;
+$$;
+
+create or replace function pgque.send_batch(queue_name text, type_name text, payloads jsonb[])
+returns bigint[]
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    -- The cast goes element by element and leaves a NULL array NULL.
+    return pgque.send_batch(queue_name, type_name, payloads::text[]);
+end;
+$$;
+
+create or replace function pgque.send_batch(queue_name text, payloads text[])
+returns bigint[]
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return pgque.send_batch(queue_name, 'default', payloads);
+end;
+$$;
+
+create or replace function pgque.send_batch(queue_name text, payloads jsonb[])
+returns bigint[]
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return pgque.send_batch(queue_name, 'default', payloads::text[]);
+end;
+$$;
+
+revoke all on function pgque.send_batch(text, text, text[]) from public;
+revoke all on function pgque.send_batch(text, text, jsonb[]) from public;
+revoke all on function pgque.send_batch(text, text[]) from public;
+revoke all on function pgque.send_batch(text, jsonb[]) from public;
+grant execute on function pgque.send_batch(text, text, text[]) to pgque_writer;
+grant execute on function pgque.send_batch(text, text, jsonb[]) to pgque_writer;
+grant execute on function pgque.send_batch(text, text[]) to pgque_writer;
+grant execute on function pgque.send_batch(text, jsonb[]) to pgque_writer;
+
+-- ---- sql/pgque/tick/refuse_old_snapshot.sql
+
+-- Stop a step that must see what is committed at this moment from running on a snapshot that was
+-- taken when its transaction began. Internal.
+
+create or replace function pgque.refuse_old_snapshot(caller text)
+returns void
+language plpgsql
+as $$
+begin
+    if pg_catalog.current_setting('transaction_isolation') not like 'read %' then
+        raise exception '% needs the isolation level read committed, not %',
+            caller, pg_catalog.current_setting('transaction_isolation')
+            using errcode = 'invalid_transaction_state';
+    end if;
+end;
+$$;
+
+revoke all on function pgque.refuse_old_snapshot(text) from public;
+grant execute on function pgque.refuse_old_snapshot(text) to pgque_admin;
+
+-- ---- sql/pgque/tick/advance_sequence.sql
+
+-- Raise a sequence to at least the given value while others draw from it. Internal.
+--
+-- setval() could hand out again what somebody has drawn since the last value was read. Drawing is
+-- safe. A distance too long to draw is jumped after a first stretch: nobody else draws that many
+-- within one statement.
+
+create or replace function pgque.advance_sequence(seq regclass, target bigint)
+returns void
+language plpgsql
+as $$
+declare
+    v_gap bigint := target - coalesce(pg_catalog.pg_sequence_last_value(seq), 0);
+begin
+    if v_gap > 1000000 then
+        perform pg_catalog.setval(seq, target);
+    elsif v_gap > 0 then
+        perform pg_catalog.nextval(seq) from pg_catalog.generate_series(1, v_gap);
+    end if;
+end;
+$$;
+
+revoke all on function pgque.advance_sequence(regclass, bigint) from public;
+grant execute on function pgque.advance_sequence(regclass, bigint) to pgque_admin;
+
+-- ---- sql/pgque/tick/due_ticks.sql
+
+-- Which queues want a tick at this moment; all of them, or one by its id. Internal: only the ticker
+-- asks, first without a lock (mostly the answer is "none", and then nothing has to be written) and
+-- again once it holds the lock.
+--
+-- A queue wants a tick when enough events came (max_count), or any event came and the last tick is
+-- old enough (max_lag). Without new events it still ticks, ever more seldom: after max_lag, then each
+-- time after twice the last pause, and at the latest after idle_period. That first idle tick soon
+-- after the last event is what brings up events whose transaction was still open at the last tick.
+--
+-- "New" is counted by the event sequence: it costs nothing, and it doesn't see whether the events
+-- were committed. A sequence never used has no last value and counts as 0.
+--
+-- `ids_went_back`: the last tick knows transaction ids that this server hasn't given out yet.
+
+create or replace function pgque.due_ticks(only_queue int4)
+returns table (queue_id int4, queue_name text, event_seq bigint, ids_went_back bool)
+language sql
+stable
+as $$
+    select q.queue_id, q.queue_name, now_at.event_seq, coalesce(pace.ids_went_back, false)
+    from pgque.queue as q
+    cross join lateral (
+        select coalesce(pg_catalog.pg_sequence_last_value(q.queue_event_seq::regclass), 0) as event_seq
+    ) as now_at
+    left join lateral (
+        select t.tick_id, t.tick_time, t.tick_snapshot, t.tick_event_seq
+        from pgque.tick as t
+        where t.tick_queue = q.queue_id
+        order by t.tick_id desc
+        limit 1
+    ) as latest on true
+    left join lateral (
+        select t.tick_time, t.tick_event_seq
+        from pgque.tick as t
+        where t.tick_queue = q.queue_id
+          and t.tick_id < latest.tick_id
+          and now_at.event_seq <= latest.tick_event_seq
+        order by t.tick_id desc
+        limit 1
+    ) as earlier on true
+    cross join lateral (
+        select
+            now_at.event_seq - latest.tick_event_seq as fresh,
+            pg_catalog.clock_timestamp() - latest.tick_time as age,
+            case
+                when earlier.tick_event_seq = latest.tick_event_seq
+                then 2 * (latest.tick_time - earlier.tick_time)
+            end as next_pause,
+            pg_catalog.pg_snapshot_xmax(latest.tick_snapshot)
+                > pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot()) as ids_went_back
+    ) as pace
+    where (due_ticks.only_queue is null or q.queue_id = due_ticks.only_queue)
+      and not q.queue_external_ticker
+      and not q.queue_ticker_paused
+      and (
+          latest.tick_id is null
+          or pace.ids_went_back
+          or pace.fresh >= q.queue_ticker_max_count
+          or (pace.fresh > 0 and pace.age >= q.queue_ticker_max_lag)
+          or (pace.fresh <= 0 and pace.age >= least(
+                  q.queue_ticker_idle_period, greatest(q.queue_ticker_max_lag, pace.next_pause)))
+      )
+    order by q.queue_id
+$$;
+
+revoke all on function pgque.due_ticks(int4) from public;
+grant execute on function pgque.due_ticks(int4) to pgque_admin;
+
+-- ---- sql/pgque/tick/tick_queue.sql
+
+-- Write one tick if the queue wants one and no other ticker is at it. Internal to the ticker.
+--
+-- A batch is the difference of two snapshots, so a queue's snapshots must grow with its tick ids: if
+-- one were older than the tick before it, the events between them would be handed out twice. Hence
+-- the lock first, and the snapshot in a later statement, which then sees all that the previous
+-- holder of the lock saw. A ticker that finds the lock taken has nothing to add and leaves.
+--
+-- The sequence is read before the snapshot is taken: an event in between is counted as new once more
+-- and causes a tick, where the other order would let it wait for an idle tick.
+
+create or replace function pgque.tick_queue(queue_id int4)
+returns bigint
+language plpgsql
+as $$
+declare
+    v_due  record;
+    v_tick bigint;
+begin
+    perform
+    from pgque.queue as q
+    where q.queue_id = tick_queue.queue_id
+    for no key update skip locked;
+    if not found then
+        return null;
+    end if;
+
+    select d.* into v_due from pgque.due_ticks(tick_queue.queue_id) as d;
+    if not found or v_due.ids_went_back then
+        return null;
+    end if;
+
+    insert into pgque.tick (tick_queue, tick_id, tick_time, tick_snapshot, tick_event_seq)
+    select
+        q.queue_id, pg_catalog.nextval(q.queue_tick_seq::regclass), pg_catalog.clock_timestamp(),
+        pg_catalog.pg_current_snapshot(), v_due.event_seq
+    from pgque.queue as q
+    where q.queue_id = tick_queue.queue_id
+    returning tick_id into v_tick;
+
+    perform pg_catalog.pg_notify('pgque_' || v_due.queue_name, v_tick::text);
+    return v_tick;
+end;
+$$;
+
+revoke all on function pgque.tick_queue(int4) from public;
+grant execute on function pgque.tick_queue(int4) to pgque_admin;
+
+-- ---- sql/pgque/tick/ticker.sql
+
+-- The heartbeat. Nothing reaches a consumer without it: call ticker() a few times per second, each
+-- call in a transaction of its own. ticker(queue) does the same for one queue.
+--
+-- Both need read committed: a snapshot that stays the same throughout the transaction would be older
+-- than ticks written meanwhile.
+
+create or replace function pgque.ticker()
+returns bigint
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_due   record;
+    v_count bigint := 0;
+begin
+    perform pgque.refuse_old_snapshot('pgque.ticker()');
+    for v_due in select d.* from pgque.due_ticks(null) as d loop
+        -- One queue that can't tick must not stop the others.
+        if v_due.ids_went_back then
+            raise warning 'queue % can not tick: its last tick is ahead of this server''s transaction ids',
+                v_due.queue_name
+                using hint = format('select pgque.ticker(%L) says more.', v_due.queue_name);
+            continue;
+        end if;
+        if pgque.tick_queue(v_due.queue_id) is not null then
+            v_count := v_count + 1;
+        end if;
+    end loop;
+    return v_count;
+end;
+$$;
+
+-- NULL when no tick was written: not due, another ticker at work, paused, or ticked from outside.
+create or replace function pgque.ticker(queue text)
+returns bigint
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_queue_id int4;
+    v_due      record;
+begin
+    perform pgque.refuse_old_snapshot('pgque.ticker(queue)');
+
+    select q.queue_id into v_queue_id from pgque.queue as q where q.queue_name = ticker.queue;
+    if not found then
+        raise exception 'queue not found: %', ticker.queue
+            using errcode = 'undefined_object';
+    end if;
+
+    select d.* into v_due from pgque.due_ticks(v_queue_id) as d;
+    if not found then
+        return null;
+    end if;
+    if v_due.ids_went_back then
+        raise exception 'queue % can not tick: its last tick is ahead of this server''s transaction ids',
+            ticker.queue
+            using errcode = 'object_not_in_prerequisite_state',
+                  detail = 'This happens when a dump is restored into another server: new events would '
+                           'carry ids that the last tick takes for delivered, and would be lost.',
+                  hint = 'Stop the server and move its next transaction id beyond the one in the last '
+                         'tick (pg_resetwal), or drop the queue and create it again.';
+    end if;
+    return pgque.tick_queue(v_queue_id);
+end;
+$$;
+
+-- For a queue with external_ticker: ticks that were numbered elsewhere. They must not go backwards,
+-- or a batch would have its end before its start.
+create or replace function pgque.ticker(
+    queue text, tick_id bigint, tick_time timestamptz, event_seq bigint
+)
+returns bigint
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_queue record;
+    v_last  record;
+begin
+    perform pgque.refuse_old_snapshot('pgque.ticker(queue, tick_id, tick_time, event_seq)');
+
+    -- Waits for a ticker at work instead of leaving: this tick is asked for, not just looked for.
+    select q.queue_id, q.queue_external_ticker, q.queue_tick_seq, q.queue_event_seq
+    into v_queue
+    from pgque.queue as q
+    where q.queue_name = ticker.queue
+    for no key update;
+    if not found then
+        raise exception 'queue not found: %', ticker.queue
+            using errcode = 'undefined_object';
+    end if;
+    if not v_queue.queue_external_ticker then
+        raise exception 'queue % does not have an external ticker', ticker.queue
+            using errcode = 'object_not_in_prerequisite_state';
+    end if;
+
+    select t.tick_id, t.tick_event_seq
+    into v_last
+    from pgque.tick as t
+    where t.tick_queue = v_queue.queue_id
+    order by t.tick_id desc
+    limit 1;
+    if ticker.tick_id is null or ticker.tick_id <= v_last.tick_id then
+        raise exception 'tick id must increase: % after %', ticker.tick_id, v_last.tick_id
+            using errcode = 'invalid_parameter_value';
+    end if;
+    if ticker.event_seq is null or ticker.event_seq < v_last.tick_event_seq then
+        raise exception 'event sequence must not go backwards: % after %',
+            ticker.event_seq, v_last.tick_event_seq
+            using errcode = 'invalid_parameter_value';
+    end if;
+
+    insert into pgque.tick (tick_queue, tick_id, tick_time, tick_snapshot, tick_event_seq)
+    values (v_queue.queue_id, ticker.tick_id, coalesce(ticker.tick_time, clock_timestamp()),
+            pg_current_snapshot(), ticker.event_seq);
+
+    -- So that the built-in ticker can take over later. Only this function and tick_queue() draw from
+    -- the tick sequence, both under the lock. Events draw from theirs at any time: it is moved by
+    -- drawing from it, so that no id is ever given out twice.
+    perform setval(v_queue.queue_tick_seq::regclass, ticker.tick_id)
+    where ticker.tick_id > coalesce(pg_sequence_last_value(v_queue.queue_tick_seq::regclass), 0);
+    perform pgque.advance_sequence(v_queue.queue_event_seq::regclass, ticker.event_seq);
+
+    perform pg_notify('pgque_' || ticker.queue, ticker.tick_id::text);
+    return ticker.tick_id;
+end;
+$$;
+
+revoke all on function pgque.ticker() from public;
+revoke all on function pgque.ticker(text) from public;
+revoke all on function pgque.ticker(text, bigint, timestamptz, bigint) from public;
+grant execute on function pgque.ticker() to pgque_admin;
+grant execute on function pgque.ticker(text) to pgque_admin;
+grant execute on function pgque.ticker(text, bigint, timestamptz, bigint) to pgque_admin;
+
+-- ---- sql/pgque/tick/force_next_tick.sql
+
+-- Make the next call of the ticker write a tick for this queue, whatever its limits say. For tests
+-- and demonstrations: it doesn't tick by itself, and it leaves a gap in the event ids.
+-- Returns the id of the last tick there is.
+
+create or replace function pgque.force_next_tick(queue text)
+returns bigint
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_queue record;
+begin
+    select q.queue_id, q.queue_external_ticker, q.queue_ticker_paused, q.queue_ticker_max_count,
+           q.queue_event_seq
+    into v_queue
+    from pgque.queue as q
+    where q.queue_name = force_next_tick.queue;
+    if not found then
+        raise exception 'queue not found: %', force_next_tick.queue
+            using errcode = 'undefined_object';
+    end if;
+    if v_queue.queue_external_ticker or v_queue.queue_ticker_paused then
+        raise exception 'queue % is % and gets no tick from the ticker', force_next_tick.queue,
+            case when v_queue.queue_ticker_paused then 'paused' else 'ticked from outside' end
+            using errcode = 'object_not_in_prerequisite_state';
+    end if;
+
+    perform pgque.advance_sequence(
+        v_queue.queue_event_seq::regclass,
+        coalesce(pg_sequence_last_value(v_queue.queue_event_seq::regclass), 0)
+            + v_queue.queue_ticker_max_count::bigint * 2 + 1000);
+
+    return (
+        select t.tick_id
+        from pgque.tick as t
+        where t.tick_queue = v_queue.queue_id
+        order by t.tick_id desc
+        limit 1
+    );
+end;
+$$;
+
+-- The older name of the same thing.
+create or replace function pgque.force_tick(queue text)
+returns bigint
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return pgque.force_next_tick(queue);
+end;
+$$;
+
+revoke all on function pgque.force_next_tick(text) from public;
+revoke all on function pgque.force_tick(text) from public;
+grant execute on function pgque.force_next_tick(text) to pgque_admin;
+grant execute on function pgque.force_tick(text) to pgque_admin;
+
+-- ---- sql/pgque/consume/forget_consumer.sql
+
+-- Clear away a consumer's name once nothing refers to it. Internal. Dead letters do: they must stay
+-- readable after the consumer is gone, so its row stays with them.
+--
+-- A row somebody has locked is about to be used again and is left alone.
+
+create or replace function pgque.forget_consumer(consumer_id int4)
+returns void
+language plpgsql
+as $$
+begin
+    perform
+    from pgque.consumer as c
+    where c.co_id = forget_consumer.consumer_id
+    for update skip locked;
+    if found then
+        delete from pgque.consumer as c
+        where c.co_id = forget_consumer.consumer_id
+          and not exists (select from pgque.subscription as s where s.sub_consumer = c.co_id)
+          and not exists (select from pgque.dead_letter as d where d.dl_consumer_id = c.co_id);
+    end if;
+end;
+$$;
+
+revoke all on function pgque.forget_consumer(int4) from public;
+grant execute on function pgque.forget_consumer(int4) to pgque_admin;
+
+-- ---- sql/pgque/consume/register_consumer.sql
+
+-- Attach a consumer to a queue. From then on it gets every event of the queue, and rotation waits
+-- for it; so does the disk, until it consumes or is unregistered.
+--
+-- register_consumer() starts behind the last tick: events that no tick has covered yet are included.
+-- register_consumer_at() starts behind any tick still kept, and moves a consumer that is already
+-- there, giving up its open batch. Every tick still kept is a safe place to start: rotation deletes
+-- a tick before it gives up the events behind it.
+
+create or replace function pgque.register_consumer_at(
+    queue_name text, consumer_name text, tick_pos bigint
+)
+returns integer
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_queue    record;
+    v_consumer int4;
+    v_role     text;
+    v_tick     bigint;
+begin
+    if register_consumer_at.consumer_name is null or register_consumer_at.consumer_name = '' then
+        raise exception 'consumer name must not be empty'
+            using errcode = 'invalid_parameter_value';
+    end if;
+
+    select q.queue_id, q.queue_cur_table
+    into v_queue
+    from pgque.queue as q
+    where q.queue_name = register_consumer_at.queue_name
+    for key share;
+    if not found then
+        raise exception 'queue not found: %', register_consumer_at.queue_name
+            using errcode = 'undefined_object';
+    end if;
+
+    -- Keeps rotation away until this is committed: it must not delete the tick that is about to
+    -- become a position. A lock on the row of the queue would keep the ticker away as well.
+    execute format('lock table only pgque.%I in row share mode', 'event_' || v_queue.queue_id);
+    if current_setting('transaction_isolation') not like 'read %' then
+        perform pgque.refuse_if_rotated(v_queue.queue_id, v_queue.queue_cur_table);
+    end if;
+
+    select t.tick_id
+    into v_tick
+    from pgque.tick as t
+    where t.tick_queue = v_queue.queue_id
+      and (register_consumer_at.tick_pos is null or t.tick_id = register_consumer_at.tick_pos)
+    order by t.tick_id desc
+    limit 1;
+    if not found then
+        raise exception 'tick not found: % in queue %',
+            register_consumer_at.tick_pos, register_consumer_at.queue_name
+            using errcode = 'undefined_object';
+    end if;
+
+    -- Writing the name over itself returns and locks the row whether or not it was there, so that
+    -- nobody clears it away as unused, and two registrations of one consumer come one by one.
+    insert into pgque.consumer as c (co_name)
+    values (register_consumer_at.consumer_name)
+    on conflict (co_name) do update set co_name = excluded.co_name
+    returning c.co_id into v_consumer;
+
+    select s.sub_role
+    into v_role
+    from pgque.subscription as s
+    where s.sub_queue = v_queue.queue_id
+      and s.sub_consumer = v_consumer
+    for update;
+    if not found then
+        insert into pgque.subscription (sub_queue, sub_consumer, sub_last_tick)
+        values (v_queue.queue_id, v_consumer, v_tick);
+        return 1;
+    end if;
+
+    if register_consumer_at.tick_pos is not null then
+        if v_role <> 'normal' then
+            raise exception 'consumer % of queue % is cooperative and can not be moved',
+                register_consumer_at.consumer_name, register_consumer_at.queue_name
+                using errcode = 'object_not_in_prerequisite_state';
+        end if;
+        update pgque.subscription as s
+        set sub_last_tick = v_tick, sub_batch = null, sub_next_tick = null, sub_active = now()
+        where s.sub_queue = v_queue.queue_id
+          and s.sub_consumer = v_consumer;
+    end if;
+    return 0;
+end;
+$$;
+
+create or replace function pgque.register_consumer(queue_name text, consumer_id text)
+returns integer
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return pgque.register_consumer_at(queue_name, consumer_id, null);
+end;
+$$;
+
+revoke all on function pgque.register_consumer_at(text, text, bigint) from public;
+revoke all on function pgque.register_consumer(text, text) from public;
+grant execute on function pgque.register_consumer_at(text, text, bigint) to pgque_reader;
+grant execute on function pgque.register_consumer(text, text) to pgque_reader;
+
+-- ---- sql/pgque/consume/unregister_consumer.sql
+
+-- Detach a consumer from a queue: its position, its open batch and the events waiting for its retry
+-- are gone, its dead letters stay. Returns how many subscriptions were removed; none is no error, so
+-- that a clean-up may run twice.
+
+create or replace function pgque.unregister_consumer(queue_name text, consumer_name text)
+returns integer
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_sub record;
+begin
+    select s.sub_id, s.sub_consumer, s.sub_role
+    into v_sub
+    from pgque.subscription as s
+    join pgque.queue as q on q.queue_id = s.sub_queue
+    join pgque.consumer as c on c.co_id = s.sub_consumer
+    where q.queue_name = unregister_consumer.queue_name
+      and c.co_name = unregister_consumer.consumer_name
+    for update of s;
+    if not found then
+        return 0;
+    end if;
+    if v_sub.sub_role = 'coop_member'
+       or exists (select from pgque.subscription as m where m.sub_parent = v_sub.sub_id) then
+        raise exception 'consumer % of queue % belongs to a cooperative group',
+            unregister_consumer.consumer_name, unregister_consumer.queue_name
+            using errcode = 'object_in_use',
+                  hint = 'Unregister the members by pgque.unregister_subconsumer() first.';
+    end if;
+
+    delete from pgque.retry_queue as r where r.ev_owner = v_sub.sub_id;
+    delete from pgque.subscription as s where s.sub_id = v_sub.sub_id;
+    perform pgque.forget_consumer(v_sub.sub_consumer);
+    return 1;
+end;
+$$;
+
+revoke all on function pgque.unregister_consumer(text, text) from public;
+grant execute on function pgque.unregister_consumer(text, text) to pgque_reader;
+
+-- ---- sql/pgque/consume/subscribe.sql
+
+-- The everyday names of register_consumer() and unregister_consumer().
+
+create or replace function pgque.subscribe(queue text, consumer text)
+returns integer
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return pgque.register_consumer(queue, consumer);
+end;
+$$;
+
+create or replace function pgque.unsubscribe(queue text, consumer text)
+returns integer
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return pgque.unregister_consumer(queue, consumer);
+end;
+$$;
+
+revoke all on function pgque.subscribe(text, text) from public;
+revoke all on function pgque.unsubscribe(text, text) from public;
+grant execute on function pgque.subscribe(text, text) to pgque_reader;
+grant execute on function pgque.unsubscribe(text, text) to pgque_reader;
+
+-- ---- sql/pgque/consume/next_batch.sql
+
+-- Open the next batch of a consumer: what became visible between the tick it has reached and a later
+-- one. As long as it isn't finished, the same batch is handed out again; so a consumer that crashed
+-- finds its work where it left it.
+--
+-- next_batch_custom() takes not the very next tick but the first that satisfies every condition
+-- given: old enough (min_lag), enough events (min_count), enough time covered (min_interval).
+--
+-- A poll that finds nothing is by far the most frequent call. It only reads: no lock, no transaction
+-- id, nothing to flush. Whatever it does find is looked at again under the lock.
+
+create or replace function pgque.next_batch_custom(
+    queue_name text, consumer_name text,
+    min_lag interval, min_count int4, min_interval interval,
+    out batch_id bigint, out cur_tick_id bigint, out prev_tick_id bigint,
+    out cur_tick_time timestamptz, out prev_tick_time timestamptz,
+    out cur_tick_event_seq bigint, out prev_tick_event_seq bigint
+)
+returns record
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_sub  record;
+    v_prev record;
+    v_next record;
+begin
+    for v_locked in 0 .. 1 loop
+        if v_locked = 0 then
+            select s.sub_id, s.sub_queue, s.sub_last_tick, s.sub_batch, s.sub_next_tick, s.sub_role
+            into v_sub
+            from pgque.queue as q
+            join pgque.subscription as s on s.sub_queue = q.queue_id
+            join pgque.consumer as c on c.co_id = s.sub_consumer
+            where q.queue_name = next_batch_custom.queue_name
+              and c.co_name = next_batch_custom.consumer_name;
+        else
+            select s.sub_id, s.sub_queue, s.sub_last_tick, s.sub_batch, s.sub_next_tick, s.sub_role
+            into v_sub
+            from pgque.subscription as s
+            where s.sub_id = v_sub.sub_id
+            for update;
+        end if;
+        if not found then
+            if not exists (
+                select from pgque.queue as q where q.queue_name = next_batch_custom.queue_name
+            ) then
+                raise exception 'queue not found: %', next_batch_custom.queue_name
+                    using errcode = 'undefined_object';
+            end if;
+            raise exception 'not subscriber to queue: %/%',
+                next_batch_custom.queue_name, next_batch_custom.consumer_name
+                using errcode = 'undefined_object';
+        end if;
+        if v_sub.sub_role <> 'normal' then
+            raise exception 'consumer % of queue % belongs to a cooperative group',
+                next_batch_custom.consumer_name, next_batch_custom.queue_name
+                using errcode = 'object_not_in_prerequisite_state',
+                      hint = 'Its batches are handed out per member: use pgque.receive_coop() or the '
+                             'next_batch() form with a subconsumer.';
+        end if;
+
+        select t.tick_time, t.tick_event_seq
+        into v_prev
+        from pgque.tick as t
+        where t.tick_queue = v_sub.sub_queue
+          and t.tick_id = v_sub.sub_last_tick;
+        if not found then
+            raise exception 'position of consumer % in queue % is lost: tick % does not exist',
+                next_batch_custom.consumer_name, next_batch_custom.queue_name, v_sub.sub_last_tick
+                using errcode = 'data_corrupted',
+                      hint = 'Choose another position by pgque.register_consumer_at().';
+        end if;
+
+        if v_sub.sub_batch is not null then
+            select t.tick_id, t.tick_time, t.tick_event_seq
+            into v_next
+            from pgque.tick as t
+            where t.tick_queue = v_sub.sub_queue
+              and t.tick_id = v_sub.sub_next_tick;
+        else
+            select t.tick_id, t.tick_time, t.tick_event_seq
+            into v_next
+            from pgque.tick as t
+            where t.tick_queue = v_sub.sub_queue
+              and t.tick_id > v_sub.sub_last_tick
+              and t.tick_event_seq - v_prev.tick_event_seq
+                  >= coalesce(next_batch_custom.min_count, 0)
+              and (next_batch_custom.min_interval is null
+                   or t.tick_time - v_prev.tick_time >= next_batch_custom.min_interval)
+              and (next_batch_custom.min_lag is null
+                   or t.tick_time <= clock_timestamp() - next_batch_custom.min_lag)
+            order by t.tick_id
+            limit 1;
+            if not found then
+                return;
+            end if;
+        end if;
+    end loop;
+
+    if v_sub.sub_batch is null then
+        v_sub.sub_batch := nextval('pgque.batch_id_seq');
+        update pgque.subscription as s
+        set sub_batch = v_sub.sub_batch, sub_next_tick = v_next.tick_id, sub_active = now()
+        where s.sub_id = v_sub.sub_id;
+    end if;
+
+    batch_id := v_sub.sub_batch;
+    cur_tick_id := v_next.tick_id;
+    prev_tick_id := v_sub.sub_last_tick;
+    cur_tick_time := v_next.tick_time;
+    prev_tick_time := v_prev.tick_time;
+    cur_tick_event_seq := v_next.tick_event_seq;
+    prev_tick_event_seq := v_prev.tick_event_seq;
+end;
+$$;
+
+create or replace function pgque.next_batch_info(
+    queue_name text, consumer_name text,
+    out batch_id bigint, out cur_tick_id bigint, out prev_tick_id bigint,
+    out cur_tick_time timestamptz, out prev_tick_time timestamptz,
+    out cur_tick_event_seq bigint, out prev_tick_event_seq bigint
+)
+returns record
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    select b.*
+    into batch_id, cur_tick_id, prev_tick_id, cur_tick_time, prev_tick_time,
+         cur_tick_event_seq, prev_tick_event_seq
+    from pgque.next_batch_custom(
+        next_batch_info.queue_name, next_batch_info.consumer_name, null, null, null) as b;
+end;
+$$;
+
+create or replace function pgque.next_batch(queue_name text, consumer_name text)
+returns bigint
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return (
+        select b.batch_id
+        from pgque.next_batch_custom(
+            next_batch.queue_name, next_batch.consumer_name, null, null, null) as b
+    );
+end;
+$$;
+
+revoke all on function pgque.next_batch_custom(text, text, interval, int4, interval) from public;
+revoke all on function pgque.next_batch_info(text, text) from public;
+revoke all on function pgque.next_batch(text, text) from public;
+grant execute on function pgque.next_batch_custom(text, text, interval, int4, interval) to pgque_reader;
+grant execute on function pgque.next_batch_info(text, text) to pgque_reader;
+grant execute on function pgque.next_batch(text, text) to pgque_reader;
+
+-- ---- sql/pgque/consume/batch_event_sql.sql
+
+-- The query that finds the events of an open batch, as text; the heart of the engine. Internal: the
+-- text names tables and snapshots, and get_batch_events() and its neighbours run it.
+--
+-- An event belongs to the batch when the snapshot at its end sees the event's transaction and the one
+-- at its start doesn't. Two index ranges hold all candidates: transactions that began after the start
+-- (ids from its xmax on), and those still running then, which are listed one by one. Without that
+-- list an event committed late would be lost; by its id alone it looks delivered long ago.
+--
+-- Two tables hold all of the batch: rotation doesn't move on before every consumer is past the table
+-- it gives up. That third table is left out, so that reading a batch never meets its TRUNCATE.
+--
+-- An event with an owner is a retry and is meant for that subscription only.
+
+create or replace function pgque.batch_event_sql(batch_id bigint)
+returns text
+language plpgsql
+as $$
+declare
+    v_batch record;
+    v_late  xid8[];
+    v_table text;
+    v_parts text[] := '{}';
+    v_range constant text :=
+        'select e.* from pgque.%1$I as e '
+        'where e.ev_txid >= %2$L::xid8 and e.ev_txid < %3$L::xid8 '
+        'and pg_catalog.pg_visible_in_snapshot(e.ev_txid, %4$L::pg_snapshot) '
+        'and (e.ev_owner is null or e.ev_owner = %5$L::int4)';
+    v_listed constant text :=
+        'select e.* from pgque.%1$I as e '
+        'where e.ev_txid = any (%2$L::xid8[]) '
+        'and (e.ev_owner is null or e.ev_owner = %3$L::int4)';
+begin
+    select s.sub_id, s.sub_last_tick, s.sub_next_tick, q.queue_id, q.queue_cur_table,
+           prev.tick_snapshot as prev_snapshot, next.tick_snapshot as next_snapshot
+    into v_batch
+    from pgque.subscription as s
+    join pgque.queue as q on q.queue_id = s.sub_queue
+    left join pgque.tick as prev
+        on prev.tick_queue = s.sub_queue and prev.tick_id = s.sub_last_tick
+    left join pgque.tick as next
+        on next.tick_queue = s.sub_queue and next.tick_id = s.sub_next_tick
+    where s.sub_batch = batch_event_sql.batch_id;
+    if not found then
+        raise exception 'batch not found: %', batch_event_sql.batch_id
+            using errcode = 'undefined_object';
+    end if;
+    if v_batch.prev_snapshot is null or v_batch.next_snapshot is null then
+        raise exception 'batch % is lost: tick % or % does not exist',
+            batch_event_sql.batch_id, v_batch.sub_last_tick, v_batch.sub_next_tick
+            using errcode = 'data_corrupted';
+    end if;
+
+    v_late := array(
+        select x.txid
+        from pg_catalog.pg_snapshot_xip(v_batch.prev_snapshot) as x (txid)
+        where pg_catalog.pg_visible_in_snapshot(x.txid, v_batch.next_snapshot)
+    );
+
+    foreach v_table in array array[
+        'event_' || v_batch.queue_id || '_' || v_batch.queue_cur_table,
+        'event_' || v_batch.queue_id || '_' || (v_batch.queue_cur_table + 2) % 3
+    ] loop
+        v_parts := v_parts || pg_catalog.format(
+            v_range, v_table,
+            pg_catalog.pg_snapshot_xmax(v_batch.prev_snapshot),
+            pg_catalog.pg_snapshot_xmax(v_batch.next_snapshot),
+            v_batch.next_snapshot, v_batch.sub_id);
+        if pg_catalog.cardinality(v_late) > 0 then
+            v_parts := v_parts || pg_catalog.format(v_listed, v_table, v_late, v_batch.sub_id);
+        end if;
+    end loop;
+    return pg_catalog.array_to_string(v_parts, ' union all ');
+end;
+$$;
+
+revoke all on function pgque.batch_event_sql(bigint) from public;
+grant execute on function pgque.batch_event_sql(bigint) to pgque_admin;
+
+-- ---- sql/pgque/consume/batch_event.sql
+
+-- One event of an open batch, as it is stored; all NULL when the batch doesn't hold it. Internal:
+-- what a consumer sends back about an event is not to be trusted, so nack() looks it up here.
+
+create or replace function pgque.batch_event(batch_id bigint, event_id bigint)
+returns pgque.event_template
+language plpgsql
+as $$
+declare
+    v_event pgque.event_template;
+begin
+    execute 'select b.* from (' || pgque.batch_event_sql(batch_id) || ') as b where b.ev_id = $1 limit 1'
+    into v_event
+    using event_id;
+    return v_event;
+end;
+$$;
+
+revoke all on function pgque.batch_event(bigint, bigint) from public;
+grant execute on function pgque.batch_event(bigint, bigint) to pgque_admin;
+
+-- ---- sql/pgque/consume/get_batch_events.sql
+
+-- Read the events of an open batch, in the order of their ids. May be called as often as needed.
+
+create or replace function pgque.get_batch_events(
+    batch_id bigint,
+    out ev_id bigint, out ev_time timestamptz, out ev_txid bigint, out ev_retry int4,
+    out ev_type text, out ev_data text,
+    out ev_extra1 text, out ev_extra2 text, out ev_extra3 text, out ev_extra4 text
+)
+returns setof record
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return query execute
+        'select b.ev_id, b.ev_time, b.ev_txid::text::bigint, b.ev_retry, b.ev_type, b.ev_data, '
+        'b.ev_extra1, b.ev_extra2, b.ev_extra3, b.ev_extra4 '
+        'from (' || pgque.batch_event_sql(batch_id) || ') as b order by b.ev_id';
+end;
+$$;
+
+revoke all on function pgque.get_batch_events(bigint) from public;
+grant execute on function pgque.get_batch_events(bigint) to pgque_reader;
+
+-- ---- sql/pgque/consume/finish_batch.sql
+
+-- Close a batch: the consumer moves on to its end, events it has not looked at included. A batch that
+-- isn't open gives 0 and a warning rather than an error, as an acknowledgement repeated after a lost
+-- connection is no fault.
+
+create or replace function pgque.finish_batch(batch_id bigint)
+returns integer
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    update pgque.subscription as s
+    set sub_last_tick = s.sub_next_tick, sub_next_tick = null, sub_batch = null, sub_active = now()
+    where s.sub_batch = finish_batch.batch_id
+      and s.sub_role = 'normal';
+    if found then
+        return 1;
+    end if;
+
+    if exists (select from pgque.subscription as s where s.sub_batch = finish_batch.batch_id) then
+        raise exception 'batch % belongs to a cooperative group', finish_batch.batch_id
+            using errcode = 'object_not_in_prerequisite_state';
+    end if;
+    raise warning 'batch not found: %', finish_batch.batch_id;
+    return 0;
+end;
+$$;
+
+-- The everyday name.
+create or replace function pgque.ack(batch_id bigint)
+returns integer
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return pgque.finish_batch(batch_id);
+end;
+$$;
+
+revoke all on function pgque.finish_batch(bigint) from public;
+revoke all on function pgque.ack(bigint) from public;
+grant execute on function pgque.finish_batch(bigint) to pgque_reader;
+grant execute on function pgque.ack(bigint) to pgque_reader;
+
+-- ---- sql/pgque/consume/receive.sql
+
+-- What an application calls to consume: the messages of the next batch. Work on them, nack() those
+-- that failed, then ack() the batch.
+--
+-- ack() moves past the whole batch, also past what `max_return` held back. Choose it at least as
+-- large as a batch may get.
+--
+-- Ticks of an idle queue make batches without events. Those are finished here on the way: the caller
+-- would get no row, so no batch id, and could never finish them (docs/decisions/0001).
+
+create or replace function pgque.receive(queue text, consumer text, max_return int default 100)
+returns setof pgque.message
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_batch bigint;
+begin
+    if max_return is null or max_return < 1 then
+        raise exception 'max_return must be at least 1, not %', max_return
+            using errcode = 'invalid_parameter_value';
+    end if;
+
+    loop
+        v_batch := pgque.next_batch(queue, consumer);
+        exit when v_batch is null;
+
+        return query execute
+            'select b.ev_id, $1, b.ev_type, b.ev_data, b.ev_retry, b.ev_time, '
+            'b.ev_extra1, b.ev_extra2, b.ev_extra3, b.ev_extra4 '
+            'from (' || pgque.batch_event_sql(v_batch) || ') as b order by b.ev_id limit $2'
+        using v_batch, max_return;
+        exit when found;
+
+        perform pgque.finish_batch(v_batch);
+    end loop;
+end;
+$$;
+
+revoke all on function pgque.receive(text, text, int) from public;
+grant execute on function pgque.receive(text, text, int) to pgque_reader;
+
+-- ---- sql/pgque/retry/insert_retry.sql
+
+-- Put one event aside until it is due again. Internal. The event keeps its id and time, counts one
+-- more delivery, and from now on belongs to the subscription that failed on it: the other consumers
+-- have had it. Returns 0 when it is waiting already.
+
+create or replace function pgque.insert_retry(
+    queue_id int4, sub_id int4, event pgque.event_template, retry_time timestamptz
+)
+returns integer
+language plpgsql
+as $$
+begin
+    insert into pgque.retry_queue (
+        ev_retry_after, ev_queue, ev_id, ev_time, ev_txid, ev_owner, ev_retry, ev_type, ev_data,
+        ev_extra1, ev_extra2, ev_extra3, ev_extra4)
+    values (
+        retry_time, queue_id, event.ev_id, event.ev_time, event.ev_txid, sub_id,
+        coalesce(event.ev_retry, 0) + 1, event.ev_type, event.ev_data,
+        event.ev_extra1, event.ev_extra2, event.ev_extra3, event.ev_extra4)
+    on conflict do nothing;
+    return case when found then 1 else 0 end;
+end;
+$$;
+
+revoke all on function pgque.insert_retry(int4, int4, pgque.event_template, timestamptz) from public;
+grant execute on function pgque.insert_retry(int4, int4, pgque.event_template, timestamptz) to pgque_admin;
+
+-- ---- sql/pgque/retry/event_retry.sql
+
+-- Have one event of an open batch delivered again later, to this consumer only. Finish the batch as
+-- usual afterwards.
+
+create or replace function pgque.event_retry(batch_id bigint, event_id bigint, retry_time timestamptz)
+returns integer
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_sub   record;
+    v_event pgque.event_template;
+begin
+    -- Locked, so that the batch isn't finished and the consumer not unregistered until the retry is
+    -- committed: a retry nobody owns would wait for ever.
+    select s.sub_id, s.sub_queue
+    into v_sub
+    from pgque.subscription as s
+    where s.sub_batch = event_retry.batch_id
+    for key share;
+    if not found then
+        raise exception 'batch not found: %', event_retry.batch_id
+            using errcode = 'undefined_object';
+    end if;
+
+    v_event := pgque.batch_event(batch_id, event_id);
+    if v_event.ev_id is null then
+        raise exception 'event % not found in batch %', event_id, batch_id
+            using errcode = 'undefined_object';
+    end if;
+    return pgque.insert_retry(v_sub.sub_queue, v_sub.sub_id, v_event, retry_time);
+end;
+$$;
+
+create or replace function pgque.event_retry(batch_id bigint, event_id bigint, retry_seconds integer)
+returns integer
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return pgque.event_retry(
+        batch_id, event_id, clock_timestamp() + make_interval(secs => retry_seconds));
+end;
+$$;
+
+revoke all on function pgque.event_retry(bigint, bigint, timestamptz) from public;
+revoke all on function pgque.event_retry(bigint, bigint, integer) from public;
+grant execute on function pgque.event_retry(bigint, bigint, timestamptz) to pgque_reader;
+grant execute on function pgque.event_retry(bigint, bigint, integer) to pgque_reader;
+
+-- ---- sql/pgque/retry/batch_retry.sql
+
+-- Have all events of an open batch delivered again later; for a consumer that finds out halfway that
+-- it can't do its work at all. Returns how many were put aside.
+
+create or replace function pgque.batch_retry(batch_id bigint, retry_seconds integer)
+returns integer
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_sub   record;
+    v_count integer;
+begin
+    select s.sub_id, s.sub_queue
+    into v_sub
+    from pgque.subscription as s
+    where s.sub_batch = batch_retry.batch_id
+    for key share;
+    if not found then
+        raise exception 'batch not found: %', batch_retry.batch_id
+            using errcode = 'undefined_object';
+    end if;
+
+    execute
+        'insert into pgque.retry_queue ('
+        'ev_retry_after, ev_queue, ev_id, ev_time, ev_txid, ev_owner, ev_retry, ev_type, ev_data, '
+        'ev_extra1, ev_extra2, ev_extra3, ev_extra4) '
+        'select $1, $2, b.ev_id, b.ev_time, b.ev_txid, $3, coalesce(b.ev_retry, 0) + 1, '
+        'b.ev_type, b.ev_data, b.ev_extra1, b.ev_extra2, b.ev_extra3, b.ev_extra4 '
+        'from (' || pgque.batch_event_sql(batch_id) || ') as b on conflict do nothing'
+    using clock_timestamp() + make_interval(secs => retry_seconds), v_sub.sub_queue, v_sub.sub_id;
+    get diagnostics v_count = row_count;
+    return v_count;
+end;
+$$;
+
+revoke all on function pgque.batch_retry(bigint, integer) from public;
+grant execute on function pgque.batch_retry(bigint, integer) to pgque_admin;
+
+-- ---- sql/pgque/retry/nack.sql
+
+-- Tell that one message failed: it comes again after `retry_after`, or becomes a dead letter once it
+-- has been retried as often as the queue allows. Acknowledge the batch as usual afterwards.
+--
+-- Only the message's id is taken from the caller; everything else, the retry count above all, is read
+-- from the stored event.
+
+create or replace function pgque.nack(
+    batch_id bigint, msg pgque.message,
+    retry_after interval default '60 seconds', reason text default null
+)
+returns integer
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_sub   record;
+    v_event pgque.event_template;
+begin
+    select s.sub_id, s.sub_queue, coalesce(q.queue_max_retries, 5) as max_retries
+    into v_sub
+    from pgque.subscription as s
+    join pgque.queue as q on q.queue_id = s.sub_queue
+    where s.sub_batch = nack.batch_id
+    for key share of s;
+    if not found then
+        raise exception 'batch not found: %', batch_id
+            using errcode = 'undefined_object';
+    end if;
+
+    v_event := pgque.batch_event(batch_id, msg.msg_id);
+    if v_event.ev_id is null then
+        raise exception 'msg_id % not found in batch %', msg.msg_id, batch_id
+            using errcode = 'undefined_object';
+    end if;
+
+    if coalesce(v_event.ev_retry, 0) >= v_sub.max_retries then
+        perform pgque.event_dead(
+            batch_id, v_event.ev_id, coalesce(reason, 'max retries exceeded'),
+            v_event.ev_time, v_event.ev_txid, v_event.ev_retry, v_event.ev_type, v_event.ev_data,
+            v_event.ev_extra1, v_event.ev_extra2, v_event.ev_extra3, v_event.ev_extra4);
+    else
+        perform pgque.insert_retry(
+            v_sub.sub_queue, v_sub.sub_id, v_event,
+            clock_timestamp() + coalesce(retry_after, interval '60 seconds'));
+    end if;
+    return 1;
+end;
+$$;
+
+revoke all on function pgque.nack(bigint, pgque.message, interval, text) from public;
+grant execute on function pgque.nack(bigint, pgque.message, interval, text) to pgque_reader;
+
+-- ---- sql/pgque/retry/maint_retry_events.sql
+
+-- Bring retries that are due back into their queues; the next tick delivers them. Call it every few
+-- seconds, or no nacked message ever comes again. Returns how many it moved, at most 10,000: after
+-- that many, call it again. Several may run at a time, each takes what no other has in hand.
+--
+-- A retry is an insert like any other, so the transaction id comes before the look at the queue here
+-- too (see insert_event_raw). It goes in under its old event id, so one id per moved event is drawn
+-- and thrown away: the sequence is what tells the ticker that there is something new.
+
+create or replace function pgque.maint_retry_events()
+returns integer
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_limit constant int4 := 10000;
+    v_txid  constant xid8 := pg_current_xact_id();
+    v_now   constant timestamptz := clock_timestamp();
+    v_queue record;
+    v_moved int4;
+    v_total int4 := 0;
+begin
+    for v_queue in
+        select q.queue_id, q.queue_cur_table, q.queue_event_seq
+        from pgque.queue as q
+        where q.queue_id in (
+            select due.ev_queue
+            from (
+                select r.ev_queue
+                from pgque.retry_queue as r
+                where r.ev_retry_after <= v_now
+                order by r.ev_retry_after
+                limit v_limit
+            ) as due
+        )
+        order by q.queue_id
+    loop
+        execute format(
+            'with due as ('
+            '    select r.ev_owner, r.ev_id'
+            '    from pgque.retry_queue as r'
+            '    where r.ev_queue = $1 and r.ev_retry_after <= $2'
+            '    order by r.ev_retry_after'
+            '    limit $3'
+            '    for update skip locked'
+            '), taken as ('
+            '    delete from pgque.retry_queue as r'
+            '    using due'
+            '    where r.ev_owner = due.ev_owner and r.ev_id = due.ev_id'
+            '    returning r.*'
+            '), written as ('
+            '    insert into pgque.%I (ev_id, ev_time, ev_txid, ev_owner, ev_retry, ev_type, ev_data,'
+            '        ev_extra1, ev_extra2, ev_extra3, ev_extra4)'
+            '    select t.ev_id, t.ev_time, $4, t.ev_owner, t.ev_retry, t.ev_type, t.ev_data,'
+            '        t.ev_extra1, t.ev_extra2, t.ev_extra3, t.ev_extra4'
+            '    from taken as t'
+            '    returning nextval($5)'
+            ') '
+            'select count(*) from written',
+            'event_' || v_queue.queue_id || '_' || v_queue.queue_cur_table)
+        into v_moved
+        using v_queue.queue_id, v_now, v_limit - v_total, v_txid, v_queue.queue_event_seq::regclass;
+
+        if v_moved > 0 and current_setting('transaction_isolation') not like 'read %' then
+            perform pgque.refuse_if_rotated(v_queue.queue_id, v_queue.queue_cur_table);
+        end if;
+        v_total := v_total + v_moved;
+        exit when v_total >= v_limit;
+    end loop;
+    return v_total;
+end;
+$$;
+
+revoke all on function pgque.maint_retry_events() from public;
+grant execute on function pgque.maint_retry_events() to pgque_admin;
+
+-- ---- sql/pgque/dead_letter/event_dead.sql
+
+-- Give up on one event of an open batch and keep it where an operator can look at it and replay it.
+-- nack() calls this. Doing it twice leaves one dead letter; the second call returns 0.
+
+create or replace function pgque.event_dead(
+    batch_id bigint, event_id bigint, reason text,
+    ev_time timestamptz, ev_txid xid8, ev_retry int4, ev_type text, ev_data text,
+    ev_extra1 text default null, ev_extra2 text default null,
+    ev_extra3 text default null, ev_extra4 text default null
+)
+returns integer
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_sub record;
+begin
+    select s.sub_queue, s.sub_consumer
+    into v_sub
+    from pgque.subscription as s
+    where s.sub_batch = event_dead.batch_id;
+    if not found then
+        raise exception 'batch not found: %', event_dead.batch_id
+            using errcode = 'undefined_object';
+    end if;
+
+    insert into pgque.dead_letter (
+        dl_queue_id, dl_consumer_id, dl_time, dl_reason, ev_id, ev_time, ev_txid, ev_retry, ev_type,
+        ev_data, ev_extra1, ev_extra2, ev_extra3, ev_extra4)
+    values (
+        v_sub.sub_queue, v_sub.sub_consumer, now(), event_dead.reason, event_dead.event_id,
+        event_dead.ev_time, event_dead.ev_txid, event_dead.ev_retry, event_dead.ev_type,
+        event_dead.ev_data, event_dead.ev_extra1, event_dead.ev_extra2,
+        event_dead.ev_extra3, event_dead.ev_extra4)
+    on conflict do nothing;
+    return case when found then 1 else 0 end;
+end;
+$$;
+
+revoke all on function pgque.event_dead(
+    bigint, bigint, text, timestamptz, xid8, int4, text, text, text, text, text, text) from public;
+grant execute on function pgque.event_dead(
+    bigint, bigint, text, timestamptz, xid8, int4, text, text, text, text, text, text) to pgque_admin;
+
+-- ---- sql/pgque/dead_letter/dlq_inspect.sql
+
+-- Look at what a queue's consumers gave up on, newest first.
+
+create or replace function pgque.dlq_inspect(queue text, limit_count int default 100)
+returns setof pgque.dead_letter
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_queue_id int4;
+begin
+    select q.queue_id into v_queue_id from pgque.queue as q where q.queue_name = dlq_inspect.queue;
+    if not found then
+        raise exception 'queue not found: %', dlq_inspect.queue
+            using errcode = 'undefined_object';
+    end if;
+
+    return query
+    select d.*
+    from pgque.dead_letter as d
+    where d.dl_queue_id = v_queue_id
+    order by d.dl_time desc, d.dl_id desc
+    limit dlq_inspect.limit_count;
+end;
+$$;
+
+revoke all on function pgque.dlq_inspect(text, int) from public;
+grant execute on function pgque.dlq_inspect(text, int) to pgque_reader;
+
+-- ---- sql/pgque/dead_letter/dlq_replay.sql
+
+-- Send a dead letter to its queue again, as a new event for all consumers and with a fresh retry
+-- count. Returns the id of that event. Two replays at once produce one event: whoever deletes the
+-- dead letter sends it.
+
+create or replace function pgque.dlq_replay(dead_letter_id bigint)
+returns bigint
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_dead pgque.dead_letter;
+    v_name text;
+begin
+    delete from pgque.dead_letter as d
+    where d.dl_id = dlq_replay.dead_letter_id
+    returning d.* into v_dead;
+    if not found then
+        raise exception 'dead letter not found: %', dead_letter_id
+            using errcode = 'undefined_object';
+    end if;
+
+    select q.queue_name into v_name from pgque.queue as q where q.queue_id = v_dead.dl_queue_id;
+    return pgque.insert_event(
+        v_name, v_dead.ev_type, v_dead.ev_data,
+        v_dead.ev_extra1, v_dead.ev_extra2, v_dead.ev_extra3, v_dead.ev_extra4);
+end;
+$$;
+
+revoke all on function pgque.dlq_replay(bigint) from public;
+grant execute on function pgque.dlq_replay(bigint) to pgque_writer;
+
+-- ---- sql/pgque/dead_letter/dlq_replay_all.sql
+
+-- Replay all dead letters of a queue, oldest first. One that can't be replayed stays where it is and
+-- doesn't stop the others; the result says how many, and what was wrong with the first.
+
+create or replace function pgque.dlq_replay_all(
+    queue text, out replayed bigint, out failed bigint, out first_error text
+)
+returns record
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_queue_id int4;
+    v_dead_id  bigint;
+begin
+    replayed := 0;
+    failed := 0;
+
+    select q.queue_id into v_queue_id from pgque.queue as q where q.queue_name = dlq_replay_all.queue;
+    if not found then
+        raise exception 'queue not found: %', dlq_replay_all.queue
+            using errcode = 'undefined_object';
+    end if;
+
+    -- Locked beforehand, leaving out what another replay has in hand: that isn't a failure.
+    for v_dead_id in
+        select d.dl_id
+        from pgque.dead_letter as d
+        where d.dl_queue_id = v_queue_id
+        order by d.dl_id
+        for update skip locked
+    loop
+        begin
+            perform pgque.dlq_replay(v_dead_id);
+            replayed := replayed + 1;
+        exception
+            when others then
+                failed := failed + 1;
+                first_error := coalesce(first_error, format('dead letter %s: %s', v_dead_id, sqlerrm));
+                raise warning 'dead letter % was not replayed: %', v_dead_id, sqlerrm;
+        end;
+    end loop;
+end;
+$$;
+
+revoke all on function pgque.dlq_replay_all(text) from public;
+grant execute on function pgque.dlq_replay_all(text) to pgque_writer;
+
+-- ---- sql/pgque/dead_letter/dlq_purge.sql
+
+-- Delete a queue's dead letters that are older than the given age, for good. Returns how many.
+
+create or replace function pgque.dlq_purge(queue text, older_than interval default '30 days')
+returns integer
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_queue_id int4;
+    v_count    integer;
+begin
+    select q.queue_id into v_queue_id from pgque.queue as q where q.queue_name = dlq_purge.queue;
+    if not found then
+        raise exception 'queue not found: %', dlq_purge.queue
+            using errcode = 'undefined_object';
+    end if;
+
+    delete from pgque.dead_letter as d
+    where d.dl_queue_id = v_queue_id
+      and d.dl_time < now() - dlq_purge.older_than;
+    get diagnostics v_count = row_count;
+    return v_count;
+end;
+$$;
+
+revoke all on function pgque.dlq_purge(text, interval) from public;
+grant execute on function pgque.dlq_purge(text, interval) to pgque_admin;
+
+-- ---- sql/pgque/rotation/refuse_if_rotated.sql
+
+-- For transactions that keep one snapshot throughout (repeatable read, serializable). Internal.
+--
+-- Such a transaction may still see the current table of before a rotation, and would write its event
+-- where nobody looks any more. It is told to start again, as it is for any other row that changed
+-- behind its snapshot.
+--
+-- How it can know: rotation empties the next table, and TRUNCATE gives a table a new file. The
+-- snapshot still sees the old file number in pg_class, pg_relation_filenode() the true one. The lock
+-- keeps it true until the end of the transaction.
+
+create or replace function pgque.refuse_if_rotated(queue_id int4, seen_table int4)
+returns void
+language plpgsql
+as $$
+declare
+    v_next text;
+    v_seen oid;
+begin
+    v_next := 'event_' || queue_id || '_' || (seen_table + 1) % 3;
+    execute pg_catalog.format('lock table pgque.%I in access share mode', v_next);
+
+    select c.relfilenode
+    into v_seen
+    from pg_catalog.pg_class as c
+    where c.oid = pg_catalog.format('pgque.%I', v_next)::regclass;
+
+    if v_seen is distinct from
+       pg_catalog.pg_relation_filenode(pg_catalog.format('pgque.%I', v_next)::regclass) then
+        raise exception 'could not serialize access: the queue was rotated after this transaction began'
+            using errcode = 'serialization_failure', hint = 'Run the transaction again.';
+    end if;
+end;
+$$;
+
+revoke all on function pgque.refuse_if_rotated(int4, int4) from public;
+grant execute on function pgque.refuse_if_rotated(int4, int4) to pgque_admin;
+
+-- ---- sql/pgque/rotation/maint_rotate_tables_step1.sql
+
+-- First half of a rotation: empty the oldest event table and make it the current one. Does nothing
+-- and returns 0 until the rotation period is over and the slowest consumer allows it; maint() calls
+-- it for every queue.
+--
+-- When may the oldest table go? The moment the current table moves on, the one before it becomes the
+-- oldest, and readers stop looking into it. So every consumer must have got all that is in there:
+-- nothing above the id that step 2 noted (see insert_event_raw), which a consumer is past once even
+-- the oldest transaction running at its position is younger. The same is asked of the transactions
+-- running now, for queues without consumers: what they commit later is owed to a consumer that
+-- registers before.
+--
+-- Whatever is in the way, this never waits: the TRUNCATE needs a lock against which all readers and
+-- writers of the table would queue up behind it. It will be called again.
+
+create or replace function pgque.maint_rotate_tables_step1(queue_name text)
+returns integer
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_queue record;
+begin
+    perform pgque.refuse_old_snapshot('pgque.maint_rotate_tables_step1()');
+
+    select q.queue_id, q.queue_cur_table, q.queue_switch_step2,
+           (q.queue_cur_table + 1) % 3 as next_table,
+           q.queue_switch_time + q.queue_rotation_period as due_at
+    into v_queue
+    from pgque.queue as q
+    where q.queue_name = maint_rotate_tables_step1.queue_name
+    for no key update skip locked;
+    if not found then
+        if not exists (
+            select from pgque.queue as q where q.queue_name = maint_rotate_tables_step1.queue_name
+        ) then
+            raise exception 'queue not found: %', queue_name
+                using errcode = 'undefined_object';
+        end if;
+        return 0;
+    end if;
+    if v_queue.queue_switch_step2 is null or v_queue.due_at > clock_timestamp() then
+        return 0;
+    end if;
+
+    -- The parent stands for the positions: with this lock nobody can take a new one (register_consumer
+    -- waits), so those checked below are all there are.
+    begin
+        execute format('lock table only pgque.%I in exclusive mode nowait',
+                       'event_' || v_queue.queue_id);
+        execute format('lock table pgque.%I in access exclusive mode nowait',
+                       'event_' || v_queue.queue_id || '_' || v_queue.next_table);
+    exception
+        when lock_not_available then
+            return 0;
+    end;
+
+    if pg_snapshot_xmin(pg_current_snapshot()) <= v_queue.queue_switch_step2 then
+        return 0;
+    end if;
+    -- A position whose tick is missing can't prove that it is past the table, so it holds it. Only an
+    -- idle member of a cooperative group has no position: the group's main row speaks for it.
+    if exists (
+        select
+        from pgque.subscription as s
+        left join pgque.tick as t on t.tick_queue = s.sub_queue and t.tick_id = s.sub_last_tick
+        where s.sub_queue = v_queue.queue_id
+          and not (s.sub_role = 'coop_member' and s.sub_last_tick is null)
+          and (t.tick_id is null
+               or pg_snapshot_xmin(t.tick_snapshot) <= v_queue.queue_switch_step2)
+    ) then
+        return 0;
+    end if;
+
+    execute format('truncate table pgque.%I', 'event_' || v_queue.queue_id || '_' || v_queue.next_table);
+
+    update pgque.queue as q
+    set queue_cur_table = v_queue.next_table,
+        queue_switch_time = clock_timestamp(),
+        queue_switch_step1 = pg_current_xact_id(),
+        queue_switch_step2 = null
+    where q.queue_id = v_queue.queue_id;
+
+    -- Ticks that no consumer needs go together with their events, so that every tick still there is
+    -- a position from which nothing is missing.
+    delete from pgque.tick as t
+    where t.tick_queue = v_queue.queue_id
+      and t.tick_id < (
+          select min(needed.tick_id)
+          from (
+              select s.sub_last_tick
+              from pgque.subscription as s
+              where s.sub_queue = v_queue.queue_id
+              union all
+              select max(latest.tick_id)
+              from pgque.tick as latest
+              where latest.tick_queue = v_queue.queue_id
+          ) as needed (tick_id)
+      );
+    return 1;
+end;
+$$;
+
+revoke all on function pgque.maint_rotate_tables_step1(text) from public;
+grant execute on function pgque.maint_rotate_tables_step1(text) to pgque_admin;
+
+-- ---- sql/pgque/rotation/maint_rotate_tables_step2.sql
+
+-- Second half of a rotation, for all queues that have done the first: note a transaction id that was
+-- given out after the switch was committed. Call it every few seconds in a transaction of its own.
+-- Returns how many queues it completed.
+--
+-- A writer with a higher id is then sure to write into the new table (see insert_event_raw). Both
+-- conditions below serve that one sentence: this transaction must get its id only now, and the
+-- switch must have been committed before this statement began.
+
+create or replace function pgque.maint_rotate_tables_step2()
+returns integer
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_count integer;
+begin
+    perform pgque.refuse_old_snapshot('pgque.maint_rotate_tables_step2()');
+    if not exists (select from pgque.queue as q where q.queue_switch_step2 is null) then
+        return 0;
+    end if;
+    if pg_current_xact_id_if_assigned() is not null then
+        raise exception 'pgque.maint_rotate_tables_step2() must run in a transaction of its own'
+            using errcode = 'invalid_transaction_state',
+                  hint = 'Commit what was written before, then call it.';
+    end if;
+
+    update pgque.queue as q
+    set queue_switch_step2 = pg_current_xact_id()
+    where q.queue_switch_step2 is null
+      and pg_visible_in_snapshot(q.queue_switch_step1, pg_current_snapshot());
+    get diagnostics v_count = row_count;
+    return v_count;
+end;
+$$;
+
+revoke all on function pgque.maint_rotate_tables_step2() from public;
+grant execute on function pgque.maint_rotate_tables_step2() to pgque_admin;
+
+-- ---- sql/pgque/maint/maint.sql
+
+-- Regular upkeep: rotate every queue that is due. Call it every half minute or so. Two more things
+-- need calling on their own: maint_rotate_tables_step2(), which must not share the transaction, and
+-- maint_retry_events(). Returns the number of queues rotated.
+
+create or replace function pgque.maint()
+returns integer
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_name  text;
+    v_count integer := 0;
+begin
+    for v_name in
+        select q.queue_name
+        from pgque.queue as q
+        where q.queue_switch_step2 is not null
+          and q.queue_switch_time + q.queue_rotation_period <= clock_timestamp()
+        order by q.queue_id
+    loop
+        v_count := v_count + pgque.maint_rotate_tables_step1(v_name);
+    end loop;
+    return v_count;
+end;
+$$;
+
+revoke all on function pgque.maint() from public;
+grant execute on function pgque.maint() to pgque_admin;
+
+-- ---- sql/pgque/info/get_queue_info.sql
+
+-- A queue at a glance: its settings, how old its last tick is, and how much came since. The rate is
+-- that over the last twenty ticks until now, so it falls when the ticker stands still. Rates and
+-- counts come from the event sequence and therefore include retries and rolled-back events.
+
+create or replace function pgque.get_queue_info(
+    queue text,
+    out queue_name text, out queue_ntables integer, out queue_cur_table integer,
+    out queue_rotation_period interval, out queue_switch_time timestamptz,
+    out queue_external_ticker boolean, out queue_ticker_paused boolean,
+    out queue_ticker_max_count integer, out queue_ticker_max_lag interval,
+    out queue_ticker_idle_period interval,
+    out ticker_lag interval, out ev_per_sec float8, out ev_new bigint, out last_tick_id bigint
+)
+returns setof record
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return query
+    select
+        q.queue_name, q.queue_ntables, q.queue_cur_table, q.queue_rotation_period,
+        q.queue_switch_time, q.queue_external_ticker, q.queue_ticker_paused,
+        q.queue_ticker_max_count, q.queue_ticker_max_lag, q.queue_ticker_idle_period,
+        clock_timestamp() - ticks.last_time,
+        greatest(sent.event_seq - ticks.first_seq, 0)
+            / nullif(extract(epoch from clock_timestamp() - ticks.first_time), 0)::float8,
+        greatest(sent.event_seq - ticks.last_seq, 0),
+        ticks.last_id
+    from pgque.queue as q
+    cross join lateral (
+        select coalesce(pg_sequence_last_value(q.queue_event_seq::regclass), 0) as event_seq
+    ) as sent
+    cross join lateral (
+        select
+            min(recent.tick_time) as first_time, min(recent.tick_event_seq) as first_seq,
+            max(recent.tick_time) as last_time, max(recent.tick_event_seq) as last_seq,
+            max(recent.tick_id) as last_id
+        from (
+            select t.tick_id, t.tick_time, t.tick_event_seq
+            from pgque.tick as t
+            where t.tick_queue = q.queue_id
+            order by t.tick_id desc
+            limit 20
+        ) as recent
+    ) as ticks
+    where get_queue_info.queue is null or q.queue_name = get_queue_info.queue
+    order by q.queue_name;
+end;
+$$;
+
+create or replace function pgque.get_queue_info(
+    out queue_name text, out queue_ntables integer, out queue_cur_table integer,
+    out queue_rotation_period interval, out queue_switch_time timestamptz,
+    out queue_external_ticker boolean, out queue_ticker_paused boolean,
+    out queue_ticker_max_count integer, out queue_ticker_max_lag interval,
+    out queue_ticker_idle_period interval,
+    out ticker_lag interval, out ev_per_sec float8, out ev_new bigint, out last_tick_id bigint
+)
+returns setof record
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return query select i.* from pgque.get_queue_info(null) as i;
+end;
+$$;
+
+revoke all on function pgque.get_queue_info(text) from public;
+revoke all on function pgque.get_queue_info() from public;
+grant execute on function pgque.get_queue_info(text) to pgque_reader;
+grant execute on function pgque.get_queue_info() to pgque_reader;
+
+-- ---- sql/pgque/info/get_consumer_info.sql
+
+-- Where every consumer stands. Lag is the age of its position, so it also grows, up to the idle
+-- period of the ticker, while there is nothing to consume; pending events count what was sent since.
+-- NULL for the queue or the consumer means all of them.
+
+create or replace function pgque.get_consumer_info(
+    queue text, consumer text,
+    out queue_name text, out consumer_name text, out lag interval, out last_seen interval,
+    out last_tick bigint, out current_batch bigint, out next_tick bigint, out pending_events bigint
+)
+returns setof record
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return query
+    select
+        q.queue_name, c.co_name,
+        clock_timestamp() - t.tick_time, clock_timestamp() - s.sub_active,
+        s.sub_last_tick, s.sub_batch, s.sub_next_tick,
+        greatest(
+            coalesce(pg_sequence_last_value(q.queue_event_seq::regclass), 0) - t.tick_event_seq,
+            case when t.tick_id is not null then 0 end)
+    from pgque.subscription as s
+    join pgque.queue as q on q.queue_id = s.sub_queue
+    join pgque.consumer as c on c.co_id = s.sub_consumer
+    left join pgque.tick as t on t.tick_queue = s.sub_queue and t.tick_id = s.sub_last_tick
+    where (get_consumer_info.queue is null or q.queue_name = get_consumer_info.queue)
+      and (get_consumer_info.consumer is null or c.co_name = get_consumer_info.consumer)
+    order by q.queue_name, c.co_name;
+end;
+$$;
+
+create or replace function pgque.get_consumer_info(
+    queue text,
+    out queue_name text, out consumer_name text, out lag interval, out last_seen interval,
+    out last_tick bigint, out current_batch bigint, out next_tick bigint, out pending_events bigint
+)
+returns setof record
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return query select i.* from pgque.get_consumer_info(get_consumer_info.queue, null) as i;
+end;
+$$;
+
+create or replace function pgque.get_consumer_info(
+    out queue_name text, out consumer_name text, out lag interval, out last_seen interval,
+    out last_tick bigint, out current_batch bigint, out next_tick bigint, out pending_events bigint
+)
+returns setof record
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return query select i.* from pgque.get_consumer_info(null, null) as i;
+end;
+$$;
+
+revoke all on function pgque.get_consumer_info(text, text) from public;
+revoke all on function pgque.get_consumer_info(text) from public;
+revoke all on function pgque.get_consumer_info() from public;
+grant execute on function pgque.get_consumer_info(text, text) to pgque_reader;
+grant execute on function pgque.get_consumer_info(text) to pgque_reader;
+grant execute on function pgque.get_consumer_info() to pgque_reader;
+
+-- ---- sql/pgque/info/get_batch_info.sql
+
+-- What an open batch covers: whose it is, from when to when, and from which event id to which. `lag`
+-- is the age of its end.
+
+create or replace function pgque.get_batch_info(
+    batch_id bigint,
+    out queue_name text, out consumer_name text,
+    out batch_start timestamptz, out batch_end timestamptz,
+    out prev_tick_id bigint, out tick_id bigint, out lag interval,
+    out seq_start bigint, out seq_end bigint
+)
+returns record
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    select
+        q.queue_name, c.co_name, prev.tick_time, next.tick_time, s.sub_last_tick, s.sub_next_tick,
+        clock_timestamp() - next.tick_time, prev.tick_event_seq, next.tick_event_seq
+    into
+        queue_name, consumer_name, batch_start, batch_end, prev_tick_id, tick_id,
+        lag, seq_start, seq_end
+    from pgque.subscription as s
+    join pgque.queue as q on q.queue_id = s.sub_queue
+    join pgque.consumer as c on c.co_id = s.sub_consumer
+    left join pgque.tick as prev on prev.tick_queue = s.sub_queue and prev.tick_id = s.sub_last_tick
+    left join pgque.tick as next on next.tick_queue = s.sub_queue and next.tick_id = s.sub_next_tick
+    where s.sub_batch = get_batch_info.batch_id;
+    if not found then
+        raise exception 'batch not found: %', get_batch_info.batch_id
+            using errcode = 'undefined_object';
+    end if;
+end;
+$$;
+
+revoke all on function pgque.get_batch_info(bigint) from public;
+grant execute on function pgque.get_batch_info(bigint) to pgque_reader;
+
+-- ---- sql/pgque/lifecycle/version.sql
+
+-- Which version of the engine is installed.
+
+create or replace function pgque.version()
+returns text
+language sql
+immutable
+as $$ select '0.1.0'::text $$;
+
+revoke all on function pgque.version() from public;
+grant execute on function pgque.version() to pgque_reader;
+
+-- ---- sql/pgque/lifecycle/uninstall.sql
+
+-- Remove the engine with everything in it. Only its owner may: it runs with the rights of the caller,
+-- and no role is granted it. The roles stay, as they belong to the whole server.
+
+create or replace function pgque.uninstall()
+returns void
+language plpgsql
+as $$
+begin
+    drop schema pgque cascade;
+end;
+$$;
+
+revoke all on function pgque.uninstall() from public;
+revoke all on function pgque.uninstall() from pgque_admin;
 
 commit;

@@ -32,7 +32,8 @@ begin
             begin
                 execute pg_catalog.format('grant %I to pgque_admin', v_role);
             exception
-                when unique_violation then
+                -- What PostgreSQL says when two databases grant the same thing at once.
+                when unique_violation or internal_error then
                     null;
             end;
         end if;

@@ -1,0 +1,64 @@
+-- Remove a queue with everything in it, its dead letters included. Refuses while consumers are
+-- attached unless forced, because those would silently stop getting anything.
+
+create or replace function pgque.drop_queue(queue text, force bool)
+returns integer
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_id       int4;
+    v_consumer int4;
+begin
+    select q.queue_id
+    into v_id
+    from pgque.queue as q
+    where q.queue_name = drop_queue.queue
+    for update;
+    if not found then
+        raise exception 'queue not found: %', drop_queue.queue
+            using errcode = 'undefined_object';
+    end if;
+
+    -- The lock above holds off new subscriptions, so what is seen here is all there will be.
+    if not coalesce(drop_queue.force, false)
+       and exists (select from pgque.subscription as s where s.sub_queue = v_id) then
+        raise exception 'cannot drop queue %: consumers are still attached', drop_queue.queue
+            using errcode = 'object_in_use',
+                  hint = 'Unsubscribe them first, or call pgque.drop_queue(queue, true).';
+    end if;
+
+    delete from pgque.retry_queue as r where r.ev_queue = v_id;
+    delete from pgque.tick as t where t.tick_queue = v_id;
+    delete from pgque.dead_letter as d where d.dl_queue_id = v_id;
+    for v_consumer in
+        delete from pgque.subscription as s where s.sub_queue = v_id returning s.sub_consumer
+    loop
+        perform pgque.forget_consumer(v_consumer);
+    end loop;
+    delete from pgque.queue as q where q.queue_id = v_id;
+
+    execute format('drop table pgque.%I cascade', 'event_' || v_id);
+    execute format('drop sequence pgque.%I, pgque.%I',
+                   'event_' || v_id || '_id_seq',
+                   'event_' || v_id || '_tick_seq');
+    return 1;
+end;
+$$;
+
+create or replace function pgque.drop_queue(queue text)
+returns integer
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return pgque.drop_queue(queue, false);
+end;
+$$;
+
+revoke all on function pgque.drop_queue(text, bool) from public;
+revoke all on function pgque.drop_queue(text) from public;
+grant execute on function pgque.drop_queue(text, bool) to pgque_admin;
+grant execute on function pgque.drop_queue(text) to pgque_admin;
