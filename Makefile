@@ -18,6 +18,7 @@ lint: $(VENV)/.dev
 # Files made from other files: SQL install files, the metric tables in the docs.
 generate: $(VENV)/.dev
 	$(BIN)/python sql/build.py
+	$(BIN)/python docs/build.py
 
 # Refresh the pinned versions from pyproject.toml.
 lock: $(VENV)/.dev
