@@ -3,7 +3,7 @@
 
 begin;
 
--- 'already exists, skipping' is what a second run is expected to find.
+-- "already exists, skipping" is what a second run is expected to find.
 set local client_min_messages = warning;
 
 -- ---- sql/pgque/structure/schema.sql

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, LiteralString, cast
+from typing import Any
 
 import psycopg
 from psycopg import sql
@@ -56,7 +56,7 @@ class Database:
 def run_file(dsn: str, path: Path) -> None:
     """Run a SQL file by one call on an autocommit connection."""
     with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute(cast(LiteralString, path.read_text(encoding="utf-8")))
+        connection.execute(path.read_text(encoding="utf-8"))
 
 
 @contextmanager
