@@ -1,0 +1,163 @@
+"""One connection to one database: opening it, giving it up at once, and naming what went wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import os
+import re
+import socket
+from enum import StrEnum
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import AsyncConnection
+
+from pgque_exporter.config import TargetConfig
+from pgque_exporter.redaction import Redactor
+
+Connection = AsyncConnection[tuple[Any, ...]]
+T = TypeVar("T")
+
+APPLICATION_NAME = "pgque-exporter"
+_LONGEST_MESSAGE = 500
+_GIVE_UP = 0.5  # seconds that a broken-off operation gets to notice
+
+
+class FailureKind(StrEnum):
+    """What kind of trouble kept a poll from succeeding; the `result` label of polls_total."""
+
+    TIMEOUT = "timeout"
+    CONNECTION = "connection"
+    PERMISSION = "permission"
+    CONTRACT = "contract"
+
+
+class PollError(Exception):
+    """A poll that failed. The message is one line and holds no secret; `hint` says what to do."""
+
+    def __init__(self, kind: FailureKind, message: str, hint: str | None = None) -> None:
+        self.kind = kind
+        self.message = message
+        self.hint = hint
+        super().__init__(message)
+
+
+async def connect(config: TargetConfig, redact: Redactor) -> Connection:
+    """Open a connection; PollError when that fails.
+
+    The password file is read each time, so that a rotated password needs no restart.
+    """
+    redact.add_dsn(config.dsn)
+    redact.add(os.environ.get("PGPASSWORD", ""))
+    options: dict[str, Any] = {}
+    if config.password_file is not None:
+        try:
+            password = config.password_file.read_text("utf-8").rstrip("\r\n")
+        except (OSError, UnicodeDecodeError):
+            raise PollError(
+                FailureKind.CONNECTION,
+                f"can't read the password file {config.password_file}",
+                "check its permissions",
+            ) from None
+        redact.add(password)
+        options["password"] = password
+    try:
+        return await AsyncConnection.connect(
+            config.dsn,
+            autocommit=True,  # a transaction begins when we say so and never lingers
+            prepare_threshold=None,  # a transaction pooler hands the next statement to another session
+            fallback_application_name=APPLICATION_NAME,
+            connect_timeout=max(2, math.ceil(config.timeout)),  # the poll's own deadline is the finer one
+            client_encoding="UTF8",
+            **options,
+        )
+    except (psycopg.Error, OSError, UnicodeError) as error:
+        raise classified(error, redact) from None
+
+
+def abort(connection: Connection) -> None:
+    """Break the connection off without a word to the server, which may not be listening.
+
+    Not `close()`: the descriptor has to stay open until psycopg has stopped watching it, or its
+    number may be taken by another socket in the meantime. Whoever waits on the connection gets an
+    OperationalError at once; cancelling the waiter instead would have psycopg ask the server to
+    cancel the query, and wait for seconds on a server that is frozen.
+    """
+    with contextlib.suppress(OSError, psycopg.Error):
+        duplicate = os.dup(connection.pgconn.socket)
+        with socket.socket(fileno=duplicate) as sock:
+            sock.shutdown(socket.SHUT_RDWR)
+
+
+async def settle(task: asyncio.Task[T], connection: Connection | None) -> None:
+    """End `task`, which uses `connection`, before its time; afterwards neither is in use."""
+    if connection is not None:
+        abort(connection)
+        await asyncio.wait({task}, timeout=_GIVE_UP)
+        connection.pgconn.finish()
+    if not task.done():
+        task.cancel()
+        await asyncio.wait({task}, timeout=_GIVE_UP)
+    if task.done() and not task.cancelled():
+        task.exception()  # seen: the caller knows better what happened
+
+
+async def close(connection: Connection | None) -> None:
+    """Close politely; never fails and never waits."""
+    if connection is not None:
+        with contextlib.suppress(psycopg.Error, OSError):
+            await connection.close()
+
+
+_TIMEOUTS = (psycopg.errors.QueryCanceled, psycopg.errors.LockNotAvailable)
+_GONE = (psycopg.OperationalError, psycopg.InterfaceError, OSError)
+
+
+def classified(error: BaseException, redact: Redactor) -> PollError:
+    """The PollError that describes any failure of a connection or of a statement."""
+    if isinstance(error, PollError):
+        return error
+    message = one_line(error, redact)
+    state = getattr(error, "sqlstate", None)
+    if isinstance(error, psycopg.errors.ConnectionTimeout | TimeoutError):
+        return PollError(FailureKind.TIMEOUT, "no answer before the deadline", _CHECK_HOST)
+    if isinstance(error, _TIMEOUTS):
+        return PollError(
+            FailureKind.TIMEOUT,
+            f"the query was stopped: {message}",
+            "raise `timeout`, or see what blocks the database",
+        )
+    if isinstance(error, psycopg.errors.InsufficientPrivilege):
+        return PollError(FailureKind.PERMISSION, message, "grant the monitoring role to the service's user")
+    # Classes 08, 28, 3D, 53 and 57 are the server refusing or ending the connection; without a state
+    # the connection itself failed.
+    if isinstance(error, _GONE) and (state is None or state[:2] in ("08", "28", "3D", "53", "57")):
+        return PollError(FailureKind.CONNECTION, message, connection_hint(message))
+    return PollError(FailureKind.CONTRACT, message, "see the database's log")
+
+
+_CHECK_HOST = "check host and port, and that the server is up and reachable from here"
+_HINTS = tuple(
+    (re.compile(pattern), hint)
+    for pattern, hint in (
+        ("password authentication failed|no password supplied", "check user and password, or password_file"),
+        ("role .* does not exist", "check the user in the dsn"),
+        ("database .* does not exist", "check dbname in the dsn"),
+        ("no pg_hba.conf entry", "allow this host and user in the server's pg_hba.conf"),
+        ("too many|remaining connection slots", "raise max_connections, or the limit of the role"),
+        ("SSL|certificate", "check sslmode and sslrootcert in the dsn"),
+    )
+)
+
+
+def connection_hint(message: str) -> str:
+    """What to do about a connection that failed with `message`."""
+    return next((hint for pattern, hint in _HINTS if pattern.search(message)), _CHECK_HOST)
+
+
+def one_line(error: object, redact: Redactor) -> str:
+    """The error's text, redacted, on one line of limited length."""
+    text = " ".join(redact(error).split()) or type(error).__name__
+    return text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]}..."

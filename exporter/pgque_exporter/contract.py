@@ -1,0 +1,402 @@
+"""The SQL contract: finding packs in a database, polling them, and turning rows into a Snapshot.
+
+A pack is a schema with the functions `observability_info()`, `otel_metrics()` and `queue_health()`.
+Nothing here knows what kind of queue a pack describes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import Coroutine, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import isfinite
+from typing import Any, LiteralString, TypeVar
+
+import psycopg
+from psycopg import sql
+
+from pgque_exporter.catalogue import Catalogue, Metric, MetricType, Source
+from pgque_exporter.config import TargetConfig
+from pgque_exporter.connection import Connection, FailureKind, PollError, classified
+from pgque_exporter.redaction import Redactor
+from pgque_exporter.snapshot import Family, HealthCheck, Labels, Series, Snapshot
+
+CONTRACT_LABELS = ("queue", "consumer", "check", "state")
+LONGEST_LABEL = 1024
+HEALTH_STATE = "pgque.queue.health_state"
+DROP_REASONS = ("unknown_metric", "invalid_label", "duplicate", "no_value")
+_STATES = frozenset({"ok", "warning", "critical", "unknown"})
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """An installed pack, and what it says about itself."""
+
+    schema: str
+    engine: str
+    engine_version: str
+    pack_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class PackFailure:
+    """A pack that gave no rows in a poll whose other packs did."""
+
+    schema: str
+    error: PollError
+
+
+@dataclass(frozen=True, slots=True)
+class PollResult:
+    """Everything that one poll found. `ignored` are schemas that look like a pack but aren't trusted."""
+
+    snapshot: Snapshot
+    packs: tuple[Pack, ...]
+    ignored: tuple[str, ...]
+    failures: tuple[PackFailure, ...]
+
+
+# A transaction of its own settings: nothing stays behind in a session that a pooler lends to others.
+# One snapshot for all statements; nothing can be written, whatever a pack's functions try. The
+# search path keeps functions and operators that others planted in `public` from being picked up.
+_BEGIN = """
+begin isolation level repeatable read, read only;
+set local statement_timeout = {milliseconds};
+set local lock_timeout = {milliseconds};
+set local idle_in_transaction_session_timeout = {milliseconds};
+set local jit = off;
+set local search_path = pg_catalog, pg_temp
+"""
+
+# Whoever may create a schema could plant functions that would then run with our rights: packs count
+# only if the owner of the database or a superuser owns every one of their functions.
+_DISCOVER = """
+select n.nspname::text,
+       bool_and(r.rolsuper or p.proowner = d.datdba),
+       has_schema_privilege(n.oid, 'USAGE') and bool_and(has_function_privilege(p.oid, 'EXECUTE'))
+from pg_catalog.pg_proc p
+join pg_catalog.pg_namespace n on n.oid = p.pronamespace
+join pg_catalog.pg_roles r on r.oid = p.proowner
+join pg_catalog.pg_database d on d.datname = current_database()
+where p.proname in ('observability_info', 'otel_metrics', 'queue_health') and p.pronargs = 0
+group by n.oid, n.nspname
+having count(*) = 3
+order by n.nspname
+"""
+
+_INFO: LiteralString = "select engine, engine_version, pack_version from {schema}.observability_info()"
+
+# Grouped arrays: a tenth of the client's work of a row per series. The value travels as text, since
+# the cast of a single numeric that no double can hold would cost all the others.
+_METRICS: LiteralString = """
+select metric_name, array_agg(labels::text), array_agg(value::text)
+from {schema}.otel_metrics()
+group by metric_name
+"""
+
+_HEALTH: LiteralString = """
+select queue_name, check_name, status, left(detail, 1000)
+from {schema}.queue_health()
+where status is distinct from 'ok'
+"""
+
+_Grouped = tuple[str | None, Sequence[str | None], Sequence[str | None]]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """What one pack returned."""
+
+    pack: Pack
+    metrics: Sequence[_Grouped]
+    health: Sequence[tuple[str | None, ...]] = ()
+
+
+async def poll(
+    connection: Connection,
+    config: TargetConfig,
+    catalogue: Catalogue,
+    cache: LabelCache,
+    redact: Redactor,
+) -> PollResult:
+    """Poll every pack of the database in one read-only transaction.
+
+    Raises PollError when no pack gave rows. Afterwards the connection is outside of a transaction, or broken.
+    """
+    started = time.monotonic()
+    begin = _BEGIN.format(milliseconds=max(1, int(config.timeout * 1000)))
+    try:
+        await connection.execute(begin.encode())
+        taken_at = time.time()
+        schemas, ignored, failures = await _discover(connection, config)
+        attempts = _Attempts(connection, redact, failures, savepoints=len(schemas) > 1)
+        read: list[_Rows] = []
+        for schema in schemas:
+            rows = await attempts.run(schema, _read_metrics(connection, schema))
+            if rows is not None:
+                read.append(rows)
+        cache.begin()
+        for index, rows in enumerate(read):
+            if _in_trouble(rows, cache):
+                health = await attempts.run(rows.pack.schema, _read_health(connection, rows.pack.schema))
+                read[index] = replace(rows, health=health or ())
+    except psycopg.Error as error:
+        raise classified(error, redact) from None
+    finally:
+        await _end_transaction(connection)
+    if not read:
+        raise failures[0].error
+    # Off the event loop: ten thousand rows take it tens of milliseconds.
+    snapshot = await asyncio.to_thread(_assemble, config.name, read, catalogue, cache, taken_at, started)
+    return PollResult(snapshot, tuple(rows.pack for rows in read), ignored, tuple(failures))
+
+
+async def _discover(
+    connection: Connection, config: TargetConfig
+) -> tuple[list[str], tuple[str, ...], list[PackFailure]]:
+    """Schemas to poll, schemas that aren't trusted, and packs that we can't poll."""
+    schemas: list[str] = []
+    ignored: list[str] = []
+    failures: list[PackFailure] = []
+    missing = set(config.packs)
+    for schema, trusted, granted in await (await connection.execute(_DISCOVER)).fetchall():
+        missing.discard(schema)
+        if not trusted and schema not in config.packs:
+            ignored.append(schema)
+        elif not granted:
+            failures.append(PackFailure(schema, await _missing_grants(connection, schema)))
+        else:
+            schemas.append(schema)
+    for schema in sorted(missing):
+        error = PollError(
+            FailureKind.CONTRACT,
+            f"there is no pack in schema {schema!r}",
+            "correct `packs`, or install the pack",
+        )
+        failures.append(PackFailure(schema, error))
+    if not schemas and not failures:
+        what = "no pack is installed"
+        if ignored:
+            what = f"no trusted pack is installed (ignored: {', '.join(ignored)})"
+        raise PollError(FailureKind.CONTRACT, what, "run `pgque-exporter sql install`")
+    return schemas, tuple(ignored), failures
+
+
+async def _missing_grants(connection: Connection, schema: str) -> PollError:
+    row = await (await connection.execute("select quote_ident(current_user)")).fetchone()
+    user = row[0] if row else "the service's user"
+    return PollError(
+        FailureKind.PERMISSION,
+        f"the user {user} may not call the functions of pack {schema!r}",
+        f"run `grant pgque_monitor to {user}` as the owner of the database",
+    )
+
+
+class _Attempts:
+    """Runs the statements of one pack so that their failure leaves the other packs their rows."""
+
+    def __init__(
+        self, connection: Connection, redact: Redactor, failures: list[PackFailure], *, savepoints: bool
+    ) -> None:
+        self._connection = connection
+        self._redact = redact
+        self._failures = failures
+        self._savepoints = savepoints
+
+    async def run(self, schema: str, statements: Coroutine[Any, Any, T]) -> T | None:
+        """The result; None after a failure of this pack. A connection that broke raises."""
+        if self._savepoints:
+            await self._connection.execute("savepoint pack")
+        try:
+            return await statements
+        except (psycopg.Error, PollError) as error:
+            failure = classified(error, self._redact)
+            if self._connection.broken or failure.kind is FailureKind.CONNECTION:
+                raise failure from None
+            self._failures.append(PackFailure(schema, failure))
+            if self._savepoints:
+                await self._connection.execute("rollback to savepoint pack")
+            return None
+
+
+async def _read_metrics(connection: Connection, schema: str) -> _Rows:
+    cursor = await connection.execute(_in_schema(_INFO, schema))
+    row = await cursor.fetchone()
+    if row is None or not row[0]:
+        raise PollError(
+            FailureKind.CONTRACT,
+            f"observability_info() of pack {schema!r} names no engine",
+            "install the pack anew",
+        )
+    pack = Pack(schema, *(str(value or "") for value in row))
+    cursor = await connection.execute(_in_schema(_METRICS, schema), binary=True)
+    return _Rows(pack, await cursor.fetchall())
+
+
+async def _read_health(connection: Connection, schema: str) -> Sequence[tuple[str | None, ...]]:
+    cursor = await connection.execute(_in_schema(_HEALTH, schema))
+    return await cursor.fetchall()
+
+
+def _in_schema(statement: LiteralString, schema: str) -> sql.Composed:
+    return sql.SQL(statement).format(schema=sql.Identifier(schema))
+
+
+async def _end_transaction(connection: Connection) -> None:
+    status = connection.info.transaction_status
+    if status in (psycopg.pq.TransactionStatus.INTRANS, psycopg.pq.TransactionStatus.INERROR):
+        with contextlib.suppress(psycopg.Error):  # the failure that led here is the one to report
+            await connection.execute("rollback")
+
+
+# --- rows to snapshot ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Parsed:
+    """A label set as text made usable: labels with engine and database first, and their names."""
+
+    labels: Labels
+    names: frozenset[str]
+
+
+class LabelCache:
+    """Label sets of one database, each distinct text parsed once.
+
+    It holds what the last poll saw and nothing older, so that series that come and go can't fill the memory.
+    """
+
+    def __init__(self, database: str) -> None:
+        self._database = database
+        self._previous: dict[tuple[str, str], _Parsed | None] = {}
+        self._current: dict[tuple[str, str], _Parsed | None] = {}
+
+    def begin(self) -> None:
+        """A poll begins: what the poll before it didn't use is forgotten."""
+        self._previous, self._current = self._current, {}
+
+    def get(self, engine: str, text: str | None) -> _Parsed | None:
+        """The label set; None if it isn't one."""
+        key = (engine, text or "{}")
+        try:
+            return self._current[key]
+        except KeyError:
+            parsed = self._previous[key] if key in self._previous else self._parse(*key)
+            self._current[key] = parsed
+            return parsed
+
+    def _parse(self, engine: str, text: str) -> _Parsed | None:
+        given = json.loads(text)
+        if not isinstance(given, dict) or any(
+            name not in CONTRACT_LABELS or not isinstance(value, str) or len(value) > LONGEST_LABEL
+            for name, value in given.items()
+        ):
+            return None
+        # An empty value is the same as no label to Prometheus, and so must not make a second series.
+        names = tuple(name for name in CONTRACT_LABELS if given.get(name))
+        base = (("engine", engine), ("database", self._database))
+        return _Parsed(base + tuple((name, given[name]) for name in names), frozenset(names))
+
+
+def _in_trouble(rows: _Rows, cache: LabelCache) -> bool:
+    for name, texts, values in rows.metrics:
+        if name == HEALTH_STATE:
+            for text, value in zip(texts, values, strict=True):
+                parsed = cache.get(rows.pack.engine, text) if _number(value) else None
+                if parsed is not None and ("state", "ok") not in parsed.labels:
+                    return True
+    return False
+
+
+def _assemble(
+    database: str,
+    read: Sequence[_Rows],
+    catalogue: Catalogue,
+    cache: LabelCache,
+    taken_at: float,
+    started: float,
+) -> Snapshot:
+    dropped = dict.fromkeys(DROP_REASONS, 0)
+    series: dict[str, dict[Labels, float]] = {}
+    for rows in read:
+        for name, texts, values in rows.metrics:
+            metric = catalogue.get(name) if name is not None else None
+            if metric is None or not _in_contract(metric):
+                dropped["unknown_metric"] += len(texts)
+                continue
+            found = series.setdefault(metric.name, {})
+            _collect(metric, rows.pack.engine, texts, values, cache, found, dropped)
+    families = tuple(
+        Family(metric, tuple(Series(labels, value) for labels, value in series[metric.name].items()))
+        for metric in catalogue
+        if series.get(metric.name)
+    )
+    states = [(labels, value) for labels, value in series.get(HEALTH_STATE, {}).items() if value]
+    return Snapshot(
+        database=database,
+        taken_at=taken_at,
+        duration=time.monotonic() - started,
+        families=families,
+        checks=tuple(check for rows in read for check in _checks(rows, states)),
+        checks_ok=sum(("state", "ok") in labels for labels, _ in states),
+        dropped=dropped,
+    )
+
+
+def _in_contract(metric: Metric) -> bool:
+    """Whether rows of a pack may carry this metric; a histogram can't be one row with one value."""
+    return metric.source is not Source.SERVICE and metric.type is not MetricType.HISTOGRAM
+
+
+def _collect(
+    metric: Metric,
+    engine: str,
+    texts: Sequence[str | None],
+    values: Sequence[str | None],
+    cache: LabelCache,
+    found: dict[Labels, float],
+    dropped: dict[str, int],
+) -> None:
+    """Put the good rows of one metric into `found` and count the others."""
+    allowed = frozenset(metric.labels)
+    counter = metric.type is MetricType.COUNTER
+    for text, value_text in zip(texts, values, strict=True):
+        parsed = cache.get(engine, text)
+        if parsed is None or not parsed.names <= allowed:
+            dropped["invalid_label"] += 1
+            continue
+        if parsed.labels in found:
+            dropped["duplicate"] += 1
+            continue
+        value = _number(value_text)
+        # A counter below zero is no value either: it would make the whole page invalid.
+        if value is None or (counter and value < 0):
+            dropped["no_value"] += 1
+            continue
+        found[parsed.labels] = value
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        value = float(text) if text is not None else None
+    except ValueError:
+        return None
+    return value if value is not None and isfinite(value) else None
+
+
+def _checks(rows: _Rows, states: Sequence[tuple[Labels, float]]) -> Iterator[HealthCheck]:
+    """The checks that aren't ok, in the words of queue_health(), or failing that by their states alone."""
+    engine = rows.pack.engine
+    for queue, check, status, detail in rows.health:
+        known = status if status is not None and status in _STATES else "unknown"
+        yield HealthCheck(engine, queue or "", check or "", known, detail or "")
+    if not rows.health:
+        for labels, _ in states:
+            given = dict(labels)
+            if given["engine"] == engine and given.get("state") != "ok":
+                check = ":".join(filter(None, (given.get("check"), given.get("consumer"))))
+                yield HealthCheck(engine, given.get("queue", ""), check, given.get("state", "unknown"), "")
