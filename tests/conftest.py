@@ -8,7 +8,7 @@ import pytest
 
 from pgque_exporter.demo.cluster import Cluster
 from pgque_exporter.errors import UserError
-from tests.support.database import ENGINE_INSTALL, Database, new_database, server_programs
+from tests.support.database import ENGINE_INSTALL, PACK_INSTALL, Database, new_database, server_programs
 
 
 @pytest.fixture(scope="session", params=["pg18", "pg15"])
@@ -43,4 +43,19 @@ def engine_template(cluster: Cluster) -> Iterator[str]:
 def engine_database(cluster: Cluster, engine_template: str) -> Iterator[Database]:
     """A fresh database with the queue engine installed."""
     with new_database(cluster, template=engine_template) as fresh:
+        yield fresh
+
+
+@pytest.fixture(scope="session")
+def pack_template(cluster: Cluster, engine_template: str) -> Iterator[str]:
+    """Name of a database with the queue engine and its observability pack; copied, never connected to."""
+    with new_database(cluster, template=engine_template) as template:
+        template.install(PACK_INSTALL)
+        yield template.name
+
+
+@pytest.fixture
+def pack_database(cluster: Cluster, pack_template: str) -> Iterator[Database]:
+    """A fresh database with the queue engine and its observability pack installed."""
+    with new_database(cluster, template=pack_template) as fresh:
         yield fresh

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, LiteralString, Protocol, cast
+from typing import Any, LiteralString, cast
 
 import psycopg
 import pytest
 from psycopg.rows import dict_row
 
-from pgque_exporter.sqlfiles import pack_install_sql
+from tests.support.database import Database
 
 Row = dict[str, Any]
 Connection = psycopg.Connection[Row]
-
-
-class HasDsn(Protocol):
-    """Something to connect to."""
-
-    def dsn(self, **extra: str) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -140,10 +134,9 @@ def one(db: Connection, query: LiteralString, *params: object) -> Row:
 
 
 @pytest.fixture
-def db(engine_database: HasDsn) -> Iterator[Connection]:
+def db(pack_database: Database) -> Iterator[Connection]:
     """A superuser's connection to a database with engine and pack."""
-    with psycopg.connect(engine_database.dsn(), autocommit=True, row_factory=dict_row) as connection:
-        connection.execute(pack_install_sql("pgque").encode())
+    with psycopg.connect(pack_database.dsn(), autocommit=True, row_factory=dict_row) as connection:
         yield connection
 
 

@@ -18,7 +18,7 @@ def test_healthy_queue_is_ok_in_every_check(queue: Queue) -> None:
     assert queue.consume("app") == 10
 
     assert queue.troubles() == {}
-    assert queue.stats() | {"depth": 0, "oldest_msg_age": ZERO, "consumers": 1, "dlq_count": 0} == queue.stats()
+    assert queue.stats().items() >= {"depth": 0, "oldest_msg_age": ZERO, "consumers": 1, "dlq_count": 0}.items()
     assert queue.consumer("app")["pending_events"] == 0
     assert queue.consumer("app")["lag"] == ZERO
 
@@ -56,7 +56,7 @@ def test_depth_is_the_slowest_consumers_backlog_and_each_has_its_own(queue: Queu
     assert queue.consumer("fast")["pending_events"] == 50
     # The slow one waits since before the first 100, the fast one since before the last 50.
     assert queue.consumer("slow")["lag"] >= timedelta(seconds=30)
-    assert queue.stats()["oldest_msg_age"] == queue.consumer("slow")["lag"]
+    assert queue.stats()["oldest_msg_age"] >= timedelta(seconds=30)
 
 
 def test_lag_counts_from_the_first_pending_event_not_from_the_idle_time_before_it(queue: Queue) -> None:
@@ -216,7 +216,7 @@ def test_queue_without_consumers_warns_only_when_somebody_sends(queue: Queue) ->
     assert queue.troubles() == {}
     queue.send_and_tick(3)
     assert queue.troubles() == {"no_consumers": "warning"}
-    assert queue.stats() | {"depth": 0, "consumers": 0} == queue.stats()
+    assert queue.stats().items() >= {"depth": 0, "consumers": 0}.items()
     queue.subscribe("app")
     assert queue.troubles() == {}
 
@@ -269,7 +269,7 @@ def test_position_whose_tick_is_gone_is_critical_and_its_figures_unknown(queue: 
         "consumer_lag:app": "unknown",
         "consumer_stuck:app": "unknown",
     }
-    assert queue.consumer("app") | {"lag": None, "pending_events": None} == queue.consumer("app")
+    assert queue.consumer("app").items() >= {"lag": None, "pending_events": None}.items()
     assert ("pgque.consumer.lag_seconds", "app") not in queue.metrics()
     assert queue.stats()["depth"] is None
 
@@ -308,7 +308,7 @@ def test_cooperative_group_is_one_consumer_with_all_that_its_members_hold(db: Co
     assert rows[0]["pending_events"] == 1000
     assert rows[0]["batch_active"] is True
     assert rows[0]["lag"] >= timedelta(seconds=50)
-    assert queue.stats() | {"depth": 1000, "consumers": 1} == queue.stats()
+    assert queue.stats().items() >= {"depth": 1000, "consumers": 1}.items()
     assert queue.metrics()[("pgque.consumer.open_batch_events", "group")] == 900
     assert {row["consumer_name"] for row in db.execute("select * from pgque.in_flight('q')")} == {"group.a", "group.b"}
 

@@ -16,6 +16,7 @@ from pgque_exporter.demo.cluster import Cluster, embedded_bindir
 
 ROOT = Path(__file__).resolve().parents[2]
 ENGINE_INSTALL = ROOT / "sql" / "pgque" / "install.sql"
+PACK_INSTALL = ROOT / "sql" / "observability" / "pgque" / "install.sql"
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 

@@ -19,7 +19,7 @@ as $$
         c.queue_name,
         c.consumer_name,
         c.lag,
-        case when not c.missing_tick then c.pending end,
+        c.pending,
         c.last_active,
         c.open_batches > 0,
         c.batch_id

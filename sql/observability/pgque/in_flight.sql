@@ -15,7 +15,8 @@ begin
         c.co_name,
         s.sub_batch,
         greatest(now() - s.sub_active, interval '0'),
-        greatest(batch_end.tick_event_seq - batch_start.tick_event_seq, 0)
+        case when batch_end.tick_event_seq < batch_start.tick_event_seq then 0
+            else batch_end.tick_event_seq - batch_start.tick_event_seq end
     from pgque.subscription s
     join pgque.consumer c on c.co_id = s.sub_consumer
     left join pgque.tick batch_start

@@ -3,7 +3,7 @@
 
 begin;
 
--- 'already exists, skipping' is what a second run is expected to find.
+-- "already exists, skipping" is what a second run is expected to find.
 set local client_min_messages = warning;
 
 -- ---- sql/observability/pgque/internal/require_engine.sql
@@ -186,7 +186,9 @@ as $$
             last_tick.tick_time as last_tick_time,
             last_tick.tick_event_seq as last_tick_seq,
             last_tick.tick_snapshot as last_tick_snapshot,
-            greatest(seq.sent - last_tick.tick_event_seq, 0) as sequence_ahead
+            -- not greatest(): that would turn an unknown into 0
+            case when seq.sent < last_tick.tick_event_seq then 0
+                else seq.sent - last_tick.tick_event_seq end as sequence_ahead
         from pgque.queue q
         left join lateral (
             select coalesce(pg_sequence_last_value(s.oid), 0) as sent  -- null: nothing was ever sent
@@ -300,7 +302,9 @@ as $$
         select
             s.sub_id, s.sub_queue, s.sub_consumer, s.sub_active, s.sub_batch, s.sub_role, s.sub_parent,
             position.tick_id, position.tick_event_seq, position.tick_snapshot,
-            greatest(batch_end.tick_event_seq - position.tick_event_seq, 0) as open_events
+            -- not greatest(): that would turn an unknown into 0
+            case when batch_end.tick_event_seq < position.tick_event_seq then 0
+                else batch_end.tick_event_seq - position.tick_event_seq end as open_events
         from pgque.subscription s
         left join lateral (
             select t.tick_id, t.tick_event_seq, t.tick_snapshot
@@ -336,7 +340,8 @@ as $$
             greatest(s.sub_active, m.last_active) as last_active,
             s.tick_id is null as missing_tick,
             s.tick_event_seq as acked,
-            greatest(q.last_tick_seq - s.tick_event_seq, 0) + coalesce(m.open_events, 0) as ticked_pending,
+            case when q.last_tick_seq < s.tick_event_seq then 0 else q.last_tick_seq - s.tick_event_seq end
+                + coalesce(m.open_events, 0) as ticked_pending,
             (s.sub_batch is not null)::int4 + coalesce(m.open_batches, 0) as open_batches,
             case when s.sub_batch is not null then s.open_events else 0 end
                 + coalesce(m.open_events, 0) as open_events,
@@ -411,8 +416,8 @@ as $$
         b.ticked_pending,
         b.ticked_pending + b.unticked,
         case
-            when b.missing_tick or b.unticked is null then null
             when b.ticked_pending > 0 then greatest(now() - w.since, interval '0')
+            when b.missing_tick or b.unticked is null then null
             when b.unticked > 0 then greatest(now() - coalesce(b.unticked_since, b.last_tick_time), interval '0')
             else interval '0'
         end,
@@ -592,7 +597,7 @@ as $$
         (
             'consumer_lag',
             case
-                when c.missing_tick or c.lag is null then 'unknown'
+                when c.missing_tick then 'unknown'
                 when c.ticked_pending = 0 then 'ok'
                 when c.lag > c.rotation_period then 'critical'
                 when c.lag > c.rotation_period / 2 then 'warning'
@@ -600,7 +605,6 @@ as $$
             end,
             case
                 when c.missing_tick then 'unknown: its position is gone'
-                when c.lag is null then 'unknown: the event sequence can''t be read'
                 when c.ticked_pending = 0 then 'nothing to take'
                 else date_trunc('second', c.lag) || ' behind with ' || c.ticked_pending
                     || ' events; rotation period ' || c.rotation_period
@@ -609,14 +613,13 @@ as $$
         (
             'consumer_stuck',
             case
-                when c.missing_tick or c.lag is null then 'unknown'
+                when c.missing_tick then 'unknown'
                 when c.ticked_pending > 0 and idle.since > greatest(interval '1 hour', c.rotation_period / 2)
                     and c.lag > greatest(interval '1 hour', c.rotation_period / 2) then 'warning'
                 else 'ok'
             end,
             case
                 when c.missing_tick then 'unknown: its position is gone'
-                when c.lag is null then 'unknown: the event sequence can''t be read'
                 when c.ticked_pending = 0 then 'nothing to take'
                 when c.open_batches > 0 then 'took its open batch ' || date_trunc('second', idle.since) || ' ago'
                 else 'last took or finished a batch ' || date_trunc('second', idle.since) || ' ago'
@@ -800,7 +803,7 @@ as $$
         c.queue_name,
         c.consumer_name,
         c.lag,
-        case when not c.missing_tick then c.pending end,
+        c.pending,
         c.last_active,
         c.open_batches > 0,
         c.batch_id
@@ -893,7 +896,7 @@ as $$
         ('pgque.queue.rotation_age_seconds', 'gauge', greatest(extract(epoch from now() - q.switch_time), 0)),
         ('pgque.queue.rotation_period_seconds', 'gauge', extract(epoch from q.rotation_period)),
         ('pgque.ticker.last_tick_age_seconds', 'gauge',
-            greatest(extract(epoch from now() - q.last_tick_time), 0)),
+            case when q.last_tick_time > now() then 0 else extract(epoch from now() - q.last_tick_time) end),
         ('pgque.message.sent_total', 'counter', q.sent),
         ('pgque.message.retry_waiting', 'gauge', q.retry_waiting),
         ('pgque.message.dead_lettered', 'gauge', q.dead_letters)
@@ -904,11 +907,12 @@ as $$
     from consumer c
     cross join lateral (values
         ('pgque.consumer.lag_seconds', 'gauge', extract(epoch from c.lag)),
-        ('pgque.consumer.pending_events', 'gauge', case when not c.missing_tick then c.pending end),
-        ('pgque.consumer.idle_seconds', 'gauge', greatest(extract(epoch from now() - c.last_active), 0)),
+        ('pgque.consumer.pending_events', 'gauge', c.pending),
+        ('pgque.consumer.idle_seconds', 'gauge',
+            case when c.last_active > now() then 0 else extract(epoch from now() - c.last_active) end),
         ('pgque.consumer.open_batch_events', 'gauge', c.open_events),
         ('pgque.consumer.open_batch_age_seconds', 'gauge',
-            case when c.open_since is not null then greatest(extract(epoch from now() - c.open_since), 0) end),
+            case when c.open_since > now() then 0 else extract(epoch from now() - c.open_since) end),
         ('pgque.message.acked_total', 'counter', c.acked)
     ) v(metric_name, metric_type, value)
     where v.value is not null
@@ -1090,7 +1094,8 @@ begin
         c.co_name,
         s.sub_batch,
         greatest(now() - s.sub_active, interval '0'),
-        greatest(batch_end.tick_event_seq - batch_start.tick_event_seq, 0)
+        case when batch_end.tick_event_seq < batch_start.tick_event_seq then 0
+            else batch_end.tick_event_seq - batch_start.tick_event_seq end
     from pgque.subscription s
     join pgque.consumer c on c.co_id = s.sub_consumer
     left join pgque.tick batch_start

@@ -50,7 +50,7 @@ as $$
         ('pgque.queue.rotation_age_seconds', 'gauge', greatest(extract(epoch from now() - q.switch_time), 0)),
         ('pgque.queue.rotation_period_seconds', 'gauge', extract(epoch from q.rotation_period)),
         ('pgque.ticker.last_tick_age_seconds', 'gauge',
-            greatest(extract(epoch from now() - q.last_tick_time), 0)),
+            case when q.last_tick_time > now() then 0 else extract(epoch from now() - q.last_tick_time) end),
         ('pgque.message.sent_total', 'counter', q.sent),
         ('pgque.message.retry_waiting', 'gauge', q.retry_waiting),
         ('pgque.message.dead_lettered', 'gauge', q.dead_letters)
@@ -61,11 +61,12 @@ as $$
     from consumer c
     cross join lateral (values
         ('pgque.consumer.lag_seconds', 'gauge', extract(epoch from c.lag)),
-        ('pgque.consumer.pending_events', 'gauge', case when not c.missing_tick then c.pending end),
-        ('pgque.consumer.idle_seconds', 'gauge', greatest(extract(epoch from now() - c.last_active), 0)),
+        ('pgque.consumer.pending_events', 'gauge', c.pending),
+        ('pgque.consumer.idle_seconds', 'gauge',
+            case when c.last_active > now() then 0 else extract(epoch from now() - c.last_active) end),
         ('pgque.consumer.open_batch_events', 'gauge', c.open_events),
         ('pgque.consumer.open_batch_age_seconds', 'gauge',
-            case when c.open_since is not null then greatest(extract(epoch from now() - c.open_since), 0) end),
+            case when c.open_since > now() then 0 else extract(epoch from now() - c.open_since) end),
         ('pgque.message.acked_total', 'counter', c.acked)
     ) v(metric_name, metric_type, value)
     where v.value is not null

@@ -160,7 +160,7 @@ as $$
         (
             'consumer_lag',
             case
-                when c.missing_tick or c.lag is null then 'unknown'
+                when c.missing_tick then 'unknown'
                 when c.ticked_pending = 0 then 'ok'
                 when c.lag > c.rotation_period then 'critical'
                 when c.lag > c.rotation_period / 2 then 'warning'
@@ -168,7 +168,6 @@ as $$
             end,
             case
                 when c.missing_tick then 'unknown: its position is gone'
-                when c.lag is null then 'unknown: the event sequence can''t be read'
                 when c.ticked_pending = 0 then 'nothing to take'
                 else date_trunc('second', c.lag) || ' behind with ' || c.ticked_pending
                     || ' events; rotation period ' || c.rotation_period
@@ -177,14 +176,13 @@ as $$
         (
             'consumer_stuck',
             case
-                when c.missing_tick or c.lag is null then 'unknown'
+                when c.missing_tick then 'unknown'
                 when c.ticked_pending > 0 and idle.since > greatest(interval '1 hour', c.rotation_period / 2)
                     and c.lag > greatest(interval '1 hour', c.rotation_period / 2) then 'warning'
                 else 'ok'
             end,
             case
                 when c.missing_tick then 'unknown: its position is gone'
-                when c.lag is null then 'unknown: the event sequence can''t be read'
                 when c.ticked_pending = 0 then 'nothing to take'
                 when c.open_batches > 0 then 'took its open batch ' || date_trunc('second', idle.since) || ' ago'
                 else 'last took or finished a batch ' || date_trunc('second', idle.since) || ' ago'

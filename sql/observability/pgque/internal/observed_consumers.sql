@@ -17,7 +17,9 @@ as $$
         select
             s.sub_id, s.sub_queue, s.sub_consumer, s.sub_active, s.sub_batch, s.sub_role, s.sub_parent,
             position.tick_id, position.tick_event_seq, position.tick_snapshot,
-            greatest(batch_end.tick_event_seq - position.tick_event_seq, 0) as open_events
+            -- not greatest(): that would turn an unknown into 0
+            case when batch_end.tick_event_seq < position.tick_event_seq then 0
+                else batch_end.tick_event_seq - position.tick_event_seq end as open_events
         from pgque.subscription s
         left join lateral (
             select t.tick_id, t.tick_event_seq, t.tick_snapshot
@@ -53,7 +55,8 @@ as $$
             greatest(s.sub_active, m.last_active) as last_active,
             s.tick_id is null as missing_tick,
             s.tick_event_seq as acked,
-            greatest(q.last_tick_seq - s.tick_event_seq, 0) + coalesce(m.open_events, 0) as ticked_pending,
+            case when q.last_tick_seq < s.tick_event_seq then 0 else q.last_tick_seq - s.tick_event_seq end
+                + coalesce(m.open_events, 0) as ticked_pending,
             (s.sub_batch is not null)::int4 + coalesce(m.open_batches, 0) as open_batches,
             case when s.sub_batch is not null then s.open_events else 0 end
                 + coalesce(m.open_events, 0) as open_events,
@@ -128,8 +131,8 @@ as $$
         b.ticked_pending,
         b.ticked_pending + b.unticked,
         case
-            when b.missing_tick or b.unticked is null then null
             when b.ticked_pending > 0 then greatest(now() - w.since, interval '0')
+            when b.missing_tick or b.unticked is null then null
             when b.unticked > 0 then greatest(now() - coalesce(b.unticked_since, b.last_tick_time), interval '0')
             else interval '0'
         end,

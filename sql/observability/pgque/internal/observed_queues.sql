@@ -16,7 +16,9 @@ as $$
             last_tick.tick_time as last_tick_time,
             last_tick.tick_event_seq as last_tick_seq,
             last_tick.tick_snapshot as last_tick_snapshot,
-            greatest(seq.sent - last_tick.tick_event_seq, 0) as sequence_ahead
+            -- not greatest(): that would turn an unknown into 0
+            case when seq.sent < last_tick.tick_event_seq then 0
+                else seq.sent - last_tick.tick_event_seq end as sequence_ahead
         from pgque.queue q
         left join lateral (
             select coalesce(pg_sequence_last_value(s.oid), 0) as sent  -- null: nothing was ever sent
