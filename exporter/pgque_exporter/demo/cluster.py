@@ -69,13 +69,23 @@ def free_port() -> int:
 
 
 class Cluster:
-    """One PostgreSQL server with its own data directory; superuser `postgres`, trust on loopback."""
+    """One PostgreSQL server with its own data directory; superuser `postgres`, trust on loopback.
 
-    def __init__(self, bindir: Path, *, settings: Mapping[str, str] | None = None) -> None:
+    `env` is what the server's environment needs beside ours, such as a library path.
+    """
+
+    def __init__(
+        self,
+        bindir: Path,
+        *,
+        settings: Mapping[str, str] | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
         self.port = free_port()
         self._home = Path(tempfile.mkdtemp(prefix="pgque-pg-", dir="/tmp"))
         self._bindir = bindir
         self._settings = {**_THROWAWAY, **(settings or {})}
+        self._env = {**os.environ, **(env or {})}
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
         self._as_user: dict[str, object] = {}
@@ -124,6 +134,7 @@ class Cluster:
                 stdout=log,
                 stderr=log,
                 cwd=self._home,
+                env=self._env,
                 start_new_session=True,  # Ctrl-C in a terminal is for the caller to hand on
                 **self._as_user,  # type: ignore[call-overload]
             )
@@ -197,6 +208,7 @@ class Cluster:
             capture_output=True,
             text=True,
             cwd=self._home,
+            env=self._env,
             check=False,
             **self._as_user,  # type: ignore[call-overload]
         )
