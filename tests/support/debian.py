@@ -1,0 +1,262 @@
+"""Programs from Debian's archive for the tests, without installing anything.
+
+What the system has is used. What it lacks is downloaded by the system's own apt, signatures checked,
+with state and cache in a folder of ours, and unpacked beside it: dpkg's database stays as it is, no
+package script runs and no service starts. It works as root and as any other user.
+
+`python -m tests.support.debian` fetches all that the tests want ahead of time.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[2]
+DPKG_STATUS = Path("/var/lib/dpkg/status")
+
+# Program -> Debian package. Why each package: docs/dependencies.md.
+PROGRAMS = {
+    "prometheus": "prometheus",
+    "promtool": "prometheus",
+}
+POSTGRES_VERSION = 15
+
+_APT_OPTIONS = {
+    "Debug::NoLocking": "1",  # the locks are of the system's folders, which we don't touch
+    "APT::Sandbox::User": "root",  # as root: the sandbox user can't write to our folder
+    "Acquire::Languages": "none",
+    "Acquire::http::Timeout": "20",
+    "Acquire::Retries": "2",
+}
+_APT_TIMEOUT = 600  # seconds, for one run of apt-get
+_KEPT_FIELDS = ("Package:", "Status:", "Architecture:", "Multi-Arch:", "Version:", "Provides:")
+
+
+class Unavailable(Exception):
+    """A program can't be had on this machine; the text says why."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program, and what its environment needs beside the usual."""
+
+    path: Path
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Postgres:
+    """The programs of one PostgreSQL version, and what their environment needs beside the usual."""
+
+    bindir: Path
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+def find_program(name: str) -> Program:
+    """A program of `PROGRAMS`, installed or fetched now; raises Unavailable."""
+    installed = shutil.which(name)
+    if installed:
+        return Program(Path(installed))
+    tree = fetch(PROGRAMS[name])
+    path = next((path for path in (tree / "usr/bin" / name, tree / "usr/sbin" / name) if path.exists()), None)
+    if path is None:
+        raise Unavailable(f"Debian's package {PROGRAMS[name]} has no program {name}")
+    return Program(path, library_env(tree))
+
+
+def postgres(version: int = POSTGRES_VERSION, *, extensions: Sequence[str] = ()) -> Postgres:
+    """The PostgreSQL of Debian, with extensions by package name; raises Unavailable.
+
+    Extensions can't be added to an installed server from outside. If one isn't installed, a whole
+    server is unpacked with all of them.
+    """
+    server = f"postgresql-{version}"
+    bindir = Path("usr/lib/postgresql") / str(version) / "bin"
+    installed = Path("/") / bindir
+    if (installed / "postgres").exists() and all(_is_installed(package) for package in extensions):
+        return Postgres(installed)
+    if not Path("/usr/share/zoneinfo/UTC").exists():
+        raise Unavailable("Debian's PostgreSQL needs time zones, and the package tzdata isn't installed")
+    tree = fetch(server, *extensions)
+    return Postgres(tree / bindir, library_env(tree))
+
+
+def fetch(*packages: str, dpkg_status: Path = DPKG_STATUS) -> Path:
+    """Folder in which these packages, and what they need beyond the system's, are unpacked.
+
+    Takes the system's word for what is installed; `dpkg_status` is another file to believe.
+    """
+    key = (tuple(sorted(packages)), dpkg_status)
+    if key in _failures:  # asked again for every test: the answer stays the same
+        raise Unavailable(_failures[key])
+    tree = tools_folder() / "+".join(sorted(packages))
+    try:
+        with _locked():
+            if not tree.is_dir():
+                _unpack(_download(packages, dpkg_status), tree)
+    except Unavailable as error:
+        _failures[key] = str(error)
+        raise
+    return tree
+
+
+_failures: dict[tuple[tuple[str, ...], Path], str] = {}
+
+
+@cache
+def tools_folder() -> Path:
+    """Where packages are unpacked: in the checkout, unless PostgreSQL's user can't enter that.
+
+    A server refuses to run as root and is then started as another user, who can't reach a checkout
+    in root's home.
+    """
+    folder = REPOSITORY / ".tools/debian"
+    way = (REPOSITORY, *REPOSITORY.parents)
+    if os.geteuid() == 0 and not all(path.stat().st_mode & 0o001 for path in way):
+        folder = Path("/var/cache/pgque-exporter/debian")
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in (folder, folder.parent):
+        path.chmod(0o755)  # whatever the umask says
+    return folder
+
+
+def library_env(tree: Path) -> dict[str, str]:
+    """Environment that lets programs in `tree` find the shared libraries there."""
+    folders = [*tree.glob("usr/lib/*-linux-gnu*"), *tree.glob("lib/*-linux-gnu*")]
+    inherited = os.environ.get("LD_LIBRARY_PATH")
+    path = [*map(str, folders), *([inherited] if inherited else [])]
+    return {"LD_LIBRARY_PATH": ":".join(path)} if folders else {}
+
+
+def status_without(packages: Sequence[str], status: Path = DPKG_STATUS) -> str:
+    """dpkg's status file as if these packages weren't installed.
+
+    What the others need is left out too: whether this machine's packages fit together is not our
+    concern, and apt would refuse all work if they don't.
+    """
+    stanzas = status.read_text("utf-8").split("\n\n")
+    kept = (stanza for stanza in stanzas if _field(stanza, "Package") not in packages)
+    return "\n\n".join(
+        "\n".join(line for line in stanza.splitlines() if line.startswith(_KEPT_FIELDS)) for stanza in kept
+    )
+
+
+def _download(packages: Sequence[str], dpkg_status: Path) -> list[Path]:
+    """Download the packages and all that they need, return the package files."""
+    missing = [program for program in ("apt-get", "dpkg-deb") if shutil.which(program) is None]
+    if missing or not dpkg_status.exists():
+        raise Unavailable(f"{_these(packages)}: not installed, and no apt here to fetch it with")
+    apt = tools_folder() / "apt"
+    archives = apt / "cache/archives"
+    shutil.rmtree(archives, ignore_errors=True)  # left by an interrupted run
+    for folder in (apt / "state/lists/partial", archives / "partial"):
+        folder.mkdir(parents=True, exist_ok=True)
+    # Wanted packages count as absent, or apt would leave out those that are installed.
+    status = apt / "status"
+    status.write_text(status_without(packages, dpkg_status), "utf-8")
+
+    def apt_get(*arguments: str) -> subprocess.CompletedProcess[str]:
+        options = _APT_OPTIONS | {
+            "Dir::State": str(apt / "state"),
+            "Dir::State::status": str(status),
+            "Dir::Cache": str(apt / "cache"),
+        }
+        flags = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+        try:
+            return subprocess.run(
+                ["apt-get", *flags, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=_APT_TIMEOUT,
+                env=os.environ | {"LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"},
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise Unavailable(f"{_these(packages)}: apt-get took longer than {_APT_TIMEOUT} s") from None
+
+    install = ("install", "--download-only", "--no-install-recommends", "--yes", *packages)
+    has_lists = any((apt / "state/lists").glob("*_Packages*"))
+    result = apt_get(*install) if has_lists else None
+    if result is None or result.returncode != 0:  # no lists yet, or too old for what the archive holds
+        # Another source of this machine may be out of reach; what counts is the installation.
+        update = apt_get("update")
+        result = apt_get(*install)
+        if result.returncode != 0:
+            raise Unavailable(f"{_these(packages)}: {_apt_errors(update.stdout + result.stdout)}")
+    return sorted(archives.glob("*.deb"))
+
+
+def _unpack(archives: Sequence[Path], tree: Path) -> None:
+    """Unpack the package files into `tree`, which appears only when it is complete."""
+    partial = tree.with_name(f"{tree.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(mode=0o755)
+    for archive in archives:
+        # The loader and the C library belong together, and the loader is the system's.
+        if not archive.name.startswith("libc6_"):
+            subprocess.run(["dpkg-deb", "-x", str(archive), str(partial)], check=True)
+        archive.unlink()
+    partial.rename(tree)
+
+
+@contextmanager
+def _locked() -> Iterator[None]:
+    """One process at a time; the lock goes with the process."""
+    with (tools_folder() / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@cache
+def _is_installed(package: str) -> bool:
+    if not DPKG_STATUS.exists():
+        return False
+    stanzas = DPKG_STATUS.read_text("utf-8").split("\n\n")
+    return any(
+        _field(stanza, "Package") == package and _field(stanza, "Status") == "install ok installed"
+        for stanza in stanzas
+    )
+
+
+def _field(stanza: str, name: str) -> str | None:
+    match = re.search(rf"^{name}: (.*)$", stanza, re.MULTILINE)
+    return match.group(1) if match else None
+
+
+def _apt_errors(output: str) -> str:
+    errors = [line.removeprefix("E: ") for line in output.splitlines() if line.startswith("E: ")]
+    return "; ".join(errors) or "apt-get failed"
+
+
+def _these(packages: Sequence[str]) -> str:
+    return f"Debian's {' '.join(packages)}"
+
+
+def main() -> int:
+    """Fetch all that the tests want and say where it is, or why it can't be had."""
+    for name in PROGRAMS:
+        try:
+            print(f"{name}: {find_program(name).path}")
+        except Unavailable as error:
+            print(f"{name}: none ({error})")
+    try:
+        print(f"PostgreSQL {POSTGRES_VERSION}: {postgres().bindir}")
+    except Unavailable as error:
+        print(f"PostgreSQL {POSTGRES_VERSION}: none ({error})")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
