@@ -1513,31 +1513,32 @@ grant execute on function pgque.next_batch_custom(text, text, interval, int4, in
 grant execute on function pgque.next_batch_info(text, text) to pgque_reader;
 grant execute on function pgque.next_batch(text, text) to pgque_reader;
 
--- ---- sql/pgque/consume/batch_event_sql.sql
+-- ---- sql/pgque/consume/event_range_sql.sql
 
--- The query that finds the events of an open batch, as text; the heart of the engine. Internal: the
--- text names tables and snapshots, and get_batch_events() and its neighbours run it.
+-- The query that finds what a subscription gets between two snapshots, as text; the heart of the
+-- engine. Internal: batches are read, retried and skipped by running it.
 --
--- An event belongs to the batch when the snapshot at its end sees the event's transaction and the one
+-- An event belongs to the range when the snapshot at its end sees the event's transaction and the one
 -- at its start doesn't. Two index ranges hold all candidates: transactions that began after the start
 -- (ids from its xmax on), and those still running then, which are listed one by one. Without that
 -- list an event committed late would be lost; by its id alone it looks delivered long ago.
 --
--- Two tables hold all of the batch: rotation doesn't move on before every consumer is past the table
--- it gives up. That third table is left out, so that reading a batch never meets its TRUNCATE.
+-- Two tables hold all of it: rotation doesn't move on before every consumer is past the table it
+-- gives up. That third table is left out, so that reading never meets its TRUNCATE.
 --
 -- An event with an owner is a retry and is meant for that subscription only.
 
-create or replace function pgque.batch_event_sql(batch_id bigint)
+create or replace function pgque.event_range_sql(
+    queue_id int4, cur_table int4, sub_id int4, start_snapshot pg_snapshot, end_snapshot pg_snapshot
+)
 returns text
 language plpgsql
 as $$
 declare
-    v_batch record;
-    v_late  xid8[];
-    v_table text;
-    v_parts text[] := '{}';
-    v_range constant text :=
+    v_late   xid8[];
+    v_table  text;
+    v_parts  text[] := '{}';
+    v_newer  constant text :=
         'select e.* from pgque.%1$I as e '
         'where e.ev_txid >= %2$L::xid8 and e.ev_txid < %3$L::xid8 '
         'and pg_catalog.pg_visible_in_snapshot(e.ev_txid, %4$L::pg_snapshot) '
@@ -1546,6 +1547,42 @@ declare
         'select e.* from pgque.%1$I as e '
         'where e.ev_txid = any (%2$L::xid8[]) '
         'and (e.ev_owner is null or e.ev_owner = %3$L::int4)';
+begin
+    v_late := array(
+        select x.txid
+        from pg_catalog.pg_snapshot_xip(start_snapshot) as x (txid)
+        where pg_catalog.pg_visible_in_snapshot(x.txid, end_snapshot)
+    );
+
+    foreach v_table in array array[
+        'event_' || queue_id || '_' || cur_table,
+        'event_' || queue_id || '_' || (cur_table + 2) % 3
+    ] loop
+        v_parts := v_parts || pg_catalog.format(
+            v_newer, v_table,
+            pg_catalog.pg_snapshot_xmax(start_snapshot), pg_catalog.pg_snapshot_xmax(end_snapshot),
+            end_snapshot, sub_id);
+        if pg_catalog.cardinality(v_late) > 0 then
+            v_parts := v_parts || pg_catalog.format(v_listed, v_table, v_late, sub_id);
+        end if;
+    end loop;
+    return pg_catalog.array_to_string(v_parts, ' union all ');
+end;
+$$;
+
+revoke all on function pgque.event_range_sql(int4, int4, int4, pg_snapshot, pg_snapshot) from public;
+grant execute on function pgque.event_range_sql(int4, int4, int4, pg_snapshot, pg_snapshot) to pgque_admin;
+
+-- ---- sql/pgque/consume/batch_event_sql.sql
+
+-- The query that finds the events of an open batch, as text. Internal: see event_range_sql().
+
+create or replace function pgque.batch_event_sql(batch_id bigint)
+returns text
+language plpgsql
+as $$
+declare
+    v_batch record;
 begin
     select s.sub_id, s.sub_last_tick, s.sub_next_tick, q.queue_id, q.queue_cur_table,
            prev.tick_snapshot as prev_snapshot, next.tick_snapshot as next_snapshot
@@ -1566,27 +1603,9 @@ begin
             batch_event_sql.batch_id, v_batch.sub_last_tick, v_batch.sub_next_tick
             using errcode = 'data_corrupted';
     end if;
-
-    v_late := array(
-        select x.txid
-        from pg_catalog.pg_snapshot_xip(v_batch.prev_snapshot) as x (txid)
-        where pg_catalog.pg_visible_in_snapshot(x.txid, v_batch.next_snapshot)
-    );
-
-    foreach v_table in array array[
-        'event_' || v_batch.queue_id || '_' || v_batch.queue_cur_table,
-        'event_' || v_batch.queue_id || '_' || (v_batch.queue_cur_table + 2) % 3
-    ] loop
-        v_parts := v_parts || pg_catalog.format(
-            v_range, v_table,
-            pg_catalog.pg_snapshot_xmax(v_batch.prev_snapshot),
-            pg_catalog.pg_snapshot_xmax(v_batch.next_snapshot),
-            v_batch.next_snapshot, v_batch.sub_id);
-        if pg_catalog.cardinality(v_late) > 0 then
-            v_parts := v_parts || pg_catalog.format(v_listed, v_table, v_late, v_batch.sub_id);
-        end if;
-    end loop;
-    return pg_catalog.array_to_string(v_parts, ' union all ');
+    return pgque.event_range_sql(
+        v_batch.queue_id, v_batch.queue_cur_table, v_batch.sub_id,
+        v_batch.prev_snapshot, v_batch.next_snapshot);
 end;
 $$;
 
@@ -1688,6 +1707,83 @@ revoke all on function pgque.ack(bigint) from public;
 grant execute on function pgque.finish_batch(bigint) to pgque_reader;
 grant execute on function pgque.ack(bigint) to pgque_reader;
 
+-- ---- sql/pgque/consume/finish_empty.sql
+
+-- Finish an open batch that turned out to hold no events, and with it all empty ones that follow.
+-- Internal to receive().
+--
+-- An idle queue ticks once a minute, so a consumer coming back after a weekend finds thousands of
+-- empty batches. Whether anything lies between its position and a tick can only turn from no to yes
+-- as the tick gets later; so the last tick up to which there is nothing is found by halving, and the
+-- position moves once.
+--
+-- The current table is read together with each tick: a tick written after a rotation covers events
+-- that are in the new table.
+
+create or replace function pgque.finish_empty(batch_id bigint)
+returns void
+language plpgsql
+as $$
+declare
+    v_batch record;
+    v_tick  record;
+    v_empty bigint;     -- nothing up to this tick
+    v_some  bigint;     -- something up to this one
+    v_found bool;
+begin
+    select s.sub_id, s.sub_queue, s.sub_next_tick, t.tick_snapshot
+    into v_batch
+    from pgque.subscription as s
+    join pgque.tick as t on t.tick_queue = s.sub_queue and t.tick_id = s.sub_last_tick
+    where s.sub_batch = finish_empty.batch_id;
+
+    v_empty := v_batch.sub_next_tick;
+    loop
+        -- The last tick of all to begin with: after an idle time there is nothing at all.
+        select t.tick_id, t.tick_snapshot, q.queue_cur_table
+        into v_tick
+        from pgque.tick as t
+        join pgque.queue as q on q.queue_id = t.tick_queue
+        where t.tick_queue = v_batch.sub_queue
+          and t.tick_id > v_empty
+          and (v_some is null or t.tick_id <= (v_empty + v_some) / 2)
+        order by t.tick_id desc
+        limit 1;
+        if not found then
+            -- Ids have gaps: there may be ticks left in the upper half.
+            select t.tick_id, t.tick_snapshot, q.queue_cur_table
+            into v_tick
+            from pgque.tick as t
+            join pgque.queue as q on q.queue_id = t.tick_queue
+            where t.tick_queue = v_batch.sub_queue
+              and t.tick_id > v_empty
+              and t.tick_id < v_some
+            order by t.tick_id
+            limit 1;
+            exit when not found;
+        end if;
+
+        execute 'select exists (' || pgque.event_range_sql(
+            v_batch.sub_queue, v_tick.queue_cur_table, v_batch.sub_id,
+            v_batch.tick_snapshot, v_tick.tick_snapshot) || ')'
+        into v_found;
+        if v_found then
+            v_some := v_tick.tick_id;
+        else
+            v_empty := v_tick.tick_id;
+            exit when v_some is null;
+        end if;
+    end loop;
+
+    update pgque.subscription as s
+    set sub_last_tick = v_empty, sub_next_tick = null, sub_batch = null, sub_active = now()
+    where s.sub_batch = finish_empty.batch_id;
+end;
+$$;
+
+revoke all on function pgque.finish_empty(bigint) from public;
+grant execute on function pgque.finish_empty(bigint) to pgque_admin;
+
 -- ---- sql/pgque/consume/receive.sql
 
 -- What an application calls to consume: the messages of the next batch. Work on them, nack() those
@@ -1724,7 +1820,7 @@ begin
         using v_batch, max_return;
         exit when found;
 
-        perform pgque.finish_batch(v_batch);
+        perform pgque.finish_empty(v_batch);
     end loop;
 end;
 $$;

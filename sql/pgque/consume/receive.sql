@@ -32,7 +32,7 @@ begin
         using v_batch, max_return;
         exit when found;
 
-        perform pgque.finish_batch(v_batch);
+        perform pgque.finish_empty(v_batch);
     end loop;
 end;
 $$;
