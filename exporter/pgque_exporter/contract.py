@@ -27,8 +27,14 @@ from pgque_exporter.snapshot import Family, HealthCheck, Labels, Series, Snapsho
 CONTRACT_LABELS = ("queue", "consumer", "check", "state")
 LONGEST_LABEL = 1024
 HEALTH_STATE = "pgque.queue.health_state"
+HEALTH_STATUS = "pgque.queue.health_status"
 DROP_REASONS = ("unknown_metric", "invalid_label", "duplicate", "no_value")
-_STATES = frozenset({"ok", "warning", "critical", "unknown"})
+_STATES: dict[str, float | None] = {
+    "ok": 0,
+    "warning": 1,
+    "critical": 2,
+    "unknown": None,
+}  # and their numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,6 +336,7 @@ def _assemble(
                 continue
             found = series.setdefault(metric.name, {})
             _collect(metric, rows.pack.engine, texts, values, cache, found, dropped)
+    _complete_health(series)
     families = tuple(
         Family(metric, tuple(Series(labels, value) for labels, value in series[metric.name].items()))
         for metric in catalogue
@@ -378,6 +385,26 @@ def _collect(
             dropped["no_value"] += 1
             continue
         found[parsed.labels] = value
+
+
+def _complete_health(series: dict[str, dict[Labels, float]]) -> None:
+    """Add what follows from the state that a check is in: the other states as 0, the status as a number.
+
+    A pack may send all of it or only the one row per check; what it does send stays.
+    """
+    states = series.get(HEALTH_STATE)
+    if not states:
+        return
+    statuses = series.setdefault(HEALTH_STATUS, {})
+    for labels in [labels for labels, value in states.items() if value]:
+        check, (name, current) = labels[:-1], labels[-1]
+        if name != "state" or current not in _STATES:
+            continue
+        for state in _STATES:
+            states.setdefault((*check, ("state", state)), 0.0)
+        number = _STATES[current]
+        if number is not None:
+            statuses.setdefault(check, number)
 
 
 def _number(text: str | None) -> float | None:

@@ -1,0 +1,1 @@
+"""The commands, one module each, with `add_parser(subparsers)` and `execute(arguments)`."""

@@ -1,0 +1,61 @@
+"""`pgque-exporter run`: the service, until a signal ends it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import threading
+
+from pgque_exporter import logs
+from pgque_exporter.commands.options import add_config_options, load_config, redactor
+from pgque_exporter.config import Config
+from pgque_exporter.redaction import Redactor
+from pgque_exporter.service import run_service
+
+log = logging.getLogger(__name__)
+
+_LAST_RESORT = 4.7  # seconds after the signal
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Describe the command."""
+    parser = commands.add_parser("run", help="poll databases, serve metrics and health, push to a collector")
+    add_config_options(parser)
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Run until SIGTERM (exit code 0) or Ctrl-C (130)."""
+    config = load_config(arguments)
+    redact = redactor(config)
+    logs.set_up("debug" if arguments.debug else config.log_level, redact)
+    return asyncio.run(_run(config, redact))
+
+
+async def _run(config: Config, redact: Redactor) -> int:
+    stop = asyncio.Event()
+    code = 0
+
+    def end(number: signal.Signals) -> None:
+        nonlocal code
+        code = 130 if number is signal.SIGINT else 0
+        if stop.is_set():
+            os._exit(code)  # asked twice: no more patience
+        log.info("%s: ending", number.name)
+        stop.set()
+        _arm_last_resort(code)
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end, number)
+    await run_service(config, stop=stop, redact=redact)
+    return code
+
+
+def _arm_last_resort(code: int) -> None:
+    """Leave in time whatever hangs: a name lookup runs in a thread that nothing can interrupt."""
+    timer = threading.Timer(_LAST_RESORT, os._exit, (code,))
+    timer.daemon = True
+    timer.start()

@@ -1,0 +1,176 @@
+"""Snapshots as pages that Prometheus reads: text format 0.0.4 and OpenMetrics 1.0.0.
+
+Both formats write a sample the same way and differ in the lines above it. So the samples of a
+snapshot are rendered once, and a page is those bytes under one format's headings.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from pgque_exporter.catalogue import Catalogue, Metric, MetricType
+from pgque_exporter.snapshot import Family, Labels, Snapshot
+
+
+class Format(Enum):
+    """An exposition format and its content type."""
+
+    TEXT = "text/plain; version=0.0.4; charset=utf-8"
+    OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+
+# --- samples -------------------------------------------------------------------------------------
+
+
+class SampleWriter:
+    """Renders the samples of one target, remembering the text before each value.
+
+    Only what the last snapshot had is remembered, so that churn can't fill the memory.
+    """
+
+    def __init__(self) -> None:
+        self._prefixes: dict[str, dict[Labels, str]] = {}
+
+    def samples(self, snapshot: Snapshot) -> Mapping[str, bytes]:
+        """The sample lines of each family, by the metric's OpenTelemetry name."""
+        known = self._prefixes
+        self._prefixes = {}
+        rendered: dict[str, bytes] = {}
+        for family in snapshot.families:
+            name = family.metric.name
+            before = known.get(name, {})
+            prefixes: dict[Labels, str] = {}
+            lines: list[str] = []
+            for series in family.series:
+                labels = series.labels
+                prefix = before.get(labels)
+                if prefix is None:
+                    prefix = sample_prefix(family.metric.prometheus_name, labels)
+                prefixes[labels] = prefix
+                lines.append(f"{prefix}{number(series.value)}\n")
+            self._prefixes[name] = prefixes
+            rendered[name] = "".join(lines).encode()
+        return rendered
+
+
+def sample_prefix(name: str, labels: Labels) -> str:
+    """A sample line up to the value; label values escaped as both formats want it."""
+    if not labels:
+        return f"{name} "
+    inside = ",".join(f'{label}="{escape_label(value)}"' for label, value in labels)
+    return f"{name}{{{inside}}} "
+
+
+def escape_label(value: str) -> str:
+    """A label value as it may stand between double quotes."""
+    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
+def number(value: float) -> str:
+    """The shortest text that reads back as the same number."""
+    text = repr(float(value))
+    return text.removesuffix(".0")
+
+
+def family_samples(family: Family) -> bytes:
+    """The sample lines of one family, for those too small to be worth remembering."""
+    name = family.metric.prometheus_name
+    return "".join(
+        f"{sample_prefix(name, series.labels)}{number(series.value)}\n" for series in family.series
+    ).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class HistogramSeries:
+    """One label set of a histogram: counts per bucket (not cumulative), one more than bounds."""
+
+    labels: Labels
+    bounds: Sequence[float]
+    counts: Sequence[int]
+    total: float
+
+
+def histogram_samples(metric: Metric, series: Iterable[HistogramSeries]) -> bytes:
+    """The sample lines of a histogram: cumulative buckets, sum and count."""
+    name = metric.prometheus_name
+    lines: list[str] = []
+    for one in series:
+        cumulative = 0
+        for bound, count in zip((*one.bounds, float("inf")), one.counts, strict=True):
+            cumulative += count
+            le = "+Inf" if bound == float("inf") else repr(float(bound))
+            lines.append(f"{sample_prefix(f'{name}_bucket', (*one.labels, ('le', le)))}{cumulative}\n")
+        lines.append(f"{sample_prefix(f'{name}_sum', one.labels)}{number(one.total)}\n")
+        lines.append(f"{sample_prefix(f'{name}_count', one.labels)}{cumulative}\n")
+    return "".join(lines).encode()
+
+
+# --- pages ---------------------------------------------------------------------------------------
+
+_UNIT_WORDS = {"s": "seconds", "By": "bytes"}
+
+
+def heading(metric: Metric, form: Format) -> bytes:
+    """The lines above a family's samples."""
+    name = metric.prometheus_name
+    text = metric.help.replace("\\", r"\\").replace("\n", r"\n")
+    unit = ""
+    if form is Format.OPENMETRICS:
+        text = text.replace('"', r"\"")
+        if metric.type is MetricType.COUNTER:
+            name = name.removesuffix("_total")
+        word = _UNIT_WORDS.get(metric.unit)
+        # OpenMetrics wants the unit named only where the name ends in it.
+        if word is not None and name.endswith(f"_{word}"):
+            unit = f"# UNIT {name} {word}\n"
+    return f"# HELP {name} {text}\n# TYPE {name} {metric.type}\n{unit}".encode()
+
+
+def join(catalogue: Catalogue, targets: Sequence[Mapping[str, bytes]], form: Format) -> bytes:
+    """One page of several targets: each family once, in the catalogue's order, with everyone's samples."""
+    parts: list[bytes] = []
+    for metric in catalogue:
+        samples = [target[metric.name] for target in targets if target.get(metric.name)]
+        if samples:
+            parts.append(heading(metric, form))
+            parts.extend(samples)
+    return b"".join(parts)
+
+
+# --- compression ---------------------------------------------------------------------------------
+
+_GZIP_HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
+_LEVEL = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The part of a page that changes once per poll, ready to be sent with a short tail after it.
+
+    As gzip it is the beginning of one deflate stream, flushed to a byte boundary: a tail can be
+    compressed on its own and appended. The result stays a single gzip member; readers such as curl
+    take a second member for garbage.
+    """
+
+    plain: bytes
+    deflated: bytes
+    crc: int
+
+    @classmethod
+    def of(cls, plain: bytes) -> Body:
+        """Compress `plain`; this is the slow part, meant for a thread."""
+        stream = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
+        deflated = stream.compress(plain) + stream.flush(zlib.Z_FULL_FLUSH)
+        return cls(plain, deflated, zlib.crc32(plain))
+
+    def gzip(self, tail: bytes) -> bytes:
+        """The whole page, `tail` included, as one gzip member."""
+        stream = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
+        end = stream.compress(tail) + stream.flush(zlib.Z_FINISH)
+        length = (len(self.plain) + len(tail)) & 0xFFFFFFFF
+        trailer = struct.pack("<II", zlib.crc32(tail, self.crc), length)
+        return b"".join((_GZIP_HEADER, self.deflated, end, trailer))

@@ -1,0 +1,1 @@
+"""Pushing snapshots to a collector by the OpenTelemetry protocol, over gRPC or HTTP."""

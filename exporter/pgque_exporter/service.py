@@ -1,0 +1,205 @@
+"""The running service: targets, page, push and web server wired together, started and ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import uvicorn
+
+from pgque_exporter import catalogue as catalogue_file
+from pgque_exporter.config import Config, Listen
+from pgque_exporter.errors import UserError
+from pgque_exporter.otlp.encode import Batch, encode_service, service_resource
+from pgque_exporter.otlp.push import Ledger, Pusher
+from pgque_exporter.page import Page
+from pgque_exporter.redaction import Redactor
+from pgque_exporter.state import TargetState
+from pgque_exporter.target import PollOutcome, Target
+from pgque_exporter.telemetry import Telemetry, target_families
+from pgque_exporter.web import View, create_app
+
+log = logging.getLogger(__name__)
+
+# Together they stay below the 5 s in which the service promises to be gone.
+_LAST_ANSWERS = 1  # seconds for requests under way
+_LAST_POLLS = 1.5
+_LAST_FLUSH = 2.0
+
+
+async def run_service(
+    config: Config,
+    *,
+    stop: asyncio.Event,
+    ready: Callable[[str], None] | None = None,
+    redact: Redactor | None = None,
+) -> Ledger | None:
+    """Run until `stop` is set, then end within 5 seconds.
+
+    `ready` is called with the base URL once the web server accepts requests. Returns what became of the
+    points pushed, None without OTLP. Raises UserError when the listening address can't be had.
+    """
+    sock = bind(config.listen)
+    try:
+        service = Service(config, sock, redact or Redactor())
+    except BaseException:
+        sock.close()
+        raise
+    return await service.run(stop, ready)
+
+
+class Service:
+    """One service with its own state; several can live in one process."""
+
+    def __init__(self, config: Config, sock: socket.socket, redact: Redactor) -> None:
+        host, port = sock.getsockname()[:2]
+        self._url = f"http://{_reachable(host)}:{port}"
+        self._socket = sock
+        self._catalogue = catalogue_file.load()
+        self._resource = service_resource(f"{socket.gethostname()}:{port}")
+        self._telemetry = Telemetry(self._catalogue, self._resource)
+        self._targets = [Target(target, self._catalogue, redact, self._polled) for target in config.targets]
+        for target in config.targets:
+            self._telemetry.expect(target.name)
+        self._page = Page(self._catalogue, self.states, self._telemetry)
+        self._pusher: Pusher | None = None
+        if config.otlp is not None:
+            self._telemetry.expect_otlp()
+            self._pusher = Pusher(
+                config.otlp,
+                self._resource,
+                self._own_metrics,
+                config.interval,
+                self._telemetry.count_otlp,
+                redact,
+            )
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def states(self) -> Sequence[TargetState]:
+        """The latest state of every target, in the order of the configuration."""
+        return [target.state for target in self._targets]
+
+    async def run(self, stop: asyncio.Event, ready: Callable[[str], None] | None) -> Ledger | None:
+        """See `run_service`."""
+        view = View(
+            self._page, self.states, self._alive, lambda: self._pusher.ledger if self._pusher else None
+        )
+        server = _Server(_server_config(view))
+        serving = asyncio.create_task(server.serve([self._socket]))
+        ending = asyncio.create_task(stop.wait())
+        enough = asyncio.Event()  # ends the polls, also when the server dies before `stop`
+        try:
+            up = asyncio.create_task(server.up.wait())
+            await asyncio.wait({serving, up}, return_when=asyncio.FIRST_COMPLETED)
+            up.cancel()
+            if self._pusher is not None:
+                self._pusher.start()
+            page = asyncio.create_task(self._page.run())
+            self._tasks = [page, *(asyncio.create_task(target.run(enough)) for target in self._targets)]
+            if not serving.done():
+                log.info("listening on %s, polling %d database(s)", self._url, len(self._targets))
+                if ready is not None:
+                    ready(self._url)
+            await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ending.cancel()
+            enough.set()
+            await self._end(server, serving)
+        return self._pusher.ledger if self._pusher is not None else None
+
+    async def _end(self, server: uvicorn.Server, serving: asyncio.Task[None]) -> None:
+        server.should_exit = True
+        polls = set(self._tasks[1:])
+        if polls:
+            await asyncio.wait(polls, timeout=_LAST_POLLS)
+        if self._pusher is not None:
+            await self._pusher.close(_LAST_FLUSH)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait({serving}, timeout=_LAST_ANSWERS)
+        server.force_exit = True
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._telemetry.close()
+        if serving.done():
+            serving.result()  # if it failed, that is what went wrong
+        log.info("ended")
+
+    def _alive(self) -> bool:
+        return bool(self._tasks) and not any(task.done() for task in self._tasks)
+
+    def _polled(self, outcome: PollOutcome) -> None:
+        self._telemetry.count_poll(outcome)
+        self._page.refresh()
+        if self._pusher is not None and outcome.result is not None:
+            self._pusher.push(outcome.result.snapshot)
+
+    def _own_metrics(self) -> Batch:
+        families = target_families(self._catalogue, self.states(), time.monotonic())
+        return encode_service(self._resource, families, time.time_ns(), self._telemetry.collect())
+
+
+class _Server(uvicorn.Server):
+    """A web server inside of our event loop: signals are ours, and `up` tells when it accepts requests."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave them alone: uvicorn would raise them again at the end, and the last flush be lost."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to listen."""
+        await super().startup(sockets)
+        self.up.set()
+
+
+def _server_config(view: View) -> uvicorn.Config:
+    return uvicorn.Config(
+        create_app(view),
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        # Longer than between two scrapes, so that a scraper can keep its connection.
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=_LAST_ANSWERS,
+    )
+
+
+def bind(listen: Listen) -> socket.socket:
+    """A socket that listens there; UserError if that can't be."""
+    hint = "choose another address with `listen` or PGQUE_LISTEN"
+    place = f"{listen.host}:{listen.port}"
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            listen.host, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except (socket.gaierror, UnicodeError):
+        raise UserError(f"{listen.host} is no address of this machine", where="listen", hint=hint) from None
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        sock.listen(128)
+        sock.setblocking(False)
+    except OSError as error:
+        sock.close()
+        if error.errno == errno.EADDRINUSE:
+            what = f"{place} is in use by another program"
+            raise UserError(what, where="listen", hint=f"stop it, or {hint}") from None
+        raise UserError(f"can't listen on {place}: {error.strerror}", where="listen", hint=hint) from None
+    return sock
+
+
+def _reachable(host: str) -> str:
+    if host in ("0.0.0.0", "::"):  # noqa: S104 - compared, not listened on
+        return "localhost"
+    return f"[{host}]" if ":" in host else host

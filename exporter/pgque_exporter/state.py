@@ -1,0 +1,55 @@
+"""What is known about a target at one moment; replaced as a whole after each poll."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pgque_exporter.connection import FailureKind
+from pgque_exporter.contract import Pack
+from pgque_exporter.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why the last poll didn't succeed. `since` is the Unix time at which this trouble began."""
+
+    kind: FailureKind
+    message: str
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class TargetState:
+    """One database, as its last poll left it.
+
+    polled           whether a first poll has finished, well or badly
+    failure          None after a poll in which every pack gave its rows
+    snapshot         the last one, however old; see `fresh`
+    snapshot_clock   monotonic time of that snapshot
+    last_success     Unix time of the last poll without any failure
+    stale_after      seconds after which a snapshot is no longer shown
+    """
+
+    name: str
+    interval: float
+    stale_after: float
+    polled: bool = False
+    failure: Failure | None = None
+    snapshot: Snapshot | None = None
+    snapshot_clock: float = 0.0
+    last_success: float | None = None
+    packs: tuple[Pack, ...] = ()
+
+    @property
+    def up(self) -> bool:
+        """Whether the last poll succeeded."""
+        return self.polled and self.failure is None
+
+    def age(self, clock: float) -> float | None:
+        """Seconds since the snapshot at monotonic time `clock`; None without a snapshot."""
+        return None if self.snapshot is None else max(0.0, clock - self.snapshot_clock)
+
+    def fresh(self, clock: float) -> Snapshot | None:
+        """The snapshot unless it is stale at monotonic time `clock`."""
+        age = self.age(clock)
+        return self.snapshot if age is not None and age < self.stale_after else None
