@@ -53,6 +53,10 @@ class Program:
     path: Path
     env: Mapping[str, str] = field(default_factory=dict)
 
+    def full_env(self) -> dict[str, str]:
+        """A whole environment to run the program in."""
+        return {**os.environ, **self.env}
+
 
 @dataclass(frozen=True)
 class Postgres:
