@@ -25,6 +25,7 @@ class Paint:
     enabled: bool
 
     def __call__(self, text: str, style: str) -> str:
+        """`text` in this style; what has no style stays plain."""
         code = _COLOURS.get(style)
         return f"\x1b[{code}m{text}\x1b[0m" if self.enabled and code and text else text
 
