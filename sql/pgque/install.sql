@@ -2524,7 +2524,7 @@ begin
         clock_timestamp() - ticks.last_time,
         greatest(sent.event_seq - ticks.first_seq, 0)
             / nullif(extract(epoch from clock_timestamp() - ticks.first_time), 0)::float8,
-        greatest(sent.event_seq - ticks.last_seq, 0),
+        case when ticks.last_id is not null then greatest(sent.event_seq - ticks.last_seq, 0) end,
         ticks.last_id
     from pgque.queue as q
     cross join lateral (
