@@ -15,7 +15,6 @@ from pgque_exporter.errors import UserError
 _PACKS = "observability"
 _INSTALL = "install.sql"
 _UNINSTALL = "uninstall.sql"
-_DETECT = ("internal", "require_engine.sql")
 
 
 def sql_root() -> Traversable:
@@ -47,12 +46,6 @@ def pack_install_sql(engine: str) -> str:
 def pack_uninstall_sql(engine: str) -> str:
     """The script that removes the pack of `engine` and leaves the engine alone."""
     return _read(_pack(engine).joinpath(_UNINSTALL))
-
-
-def pack_detect_sql(engine: str) -> str | None:
-    """The pack's own test for its engine: raises an exception where the engine is absent."""
-    file = _pack(engine).joinpath(*_DETECT)
-    return _read(file) if file.is_file() else None
 
 
 def engine_install_sql(engine: str) -> str:

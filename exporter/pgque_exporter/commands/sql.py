@@ -1,0 +1,339 @@
+"""`pgque-exporter sql`: install, verify, remove or print the observability packs."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+import psycopg
+from psycopg import errors
+from psycopg import sql as composing
+
+from pgque_exporter import sqlfiles
+from pgque_exporter.commands.options import add_config_options, load_config, redactor
+from pgque_exporter.config import TargetConfig
+from pgque_exporter.connection import Connection, PollError, classified, close, connect, one_line
+from pgque_exporter.errors import UserError
+from pgque_exporter.redaction import Redactor
+from pgque_exporter.terminal import printable
+
+MONITOR_ROLE = "pgque_monitor"
+_LOCK_TIMEOUT = "10s"  # rather an error than a queue of writers behind us
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Describe the command and its four actions."""
+    parser = commands.add_parser(
+        "sql",
+        help="install, print or remove the SQL packs",
+        description="Installs, verifies, removes or prints the SQL that the service polls.",
+    )
+    actions = parser.add_subparsers(metavar="action", required=True)
+    install = actions.add_parser(
+        "install",
+        help="install the pack of every engine found, or of one",
+        description="Installs the observability packs, each in one transaction. Safe to run again.",
+    )
+    _engine_option(install, "only the pack of this engine (default: of every engine found)")
+    _queue_option(install, "first install the queue engine itself")
+    _grant_option(install)
+    add_config_options(install)
+    install.set_defaults(act=_install)
+
+    uninstall = actions.add_parser(
+        "uninstall",
+        help="remove the pack of one engine",
+        description=f"Removes a pack. The engine, its data and the role {MONITOR_ROLE} stay.",
+    )
+    _engine_option(uninstall, "the engine whose pack is removed", required=True)
+    _queue_option(uninstall, "also remove the queue engine with ALL its queues and events; needs --force")
+    uninstall.add_argument("--force", action="store_true", help="really delete queues and events")
+    add_config_options(uninstall)
+    uninstall.set_defaults(act=_uninstall)
+
+    verify = actions.add_parser(
+        "verify",
+        help="check that installed packs are whole and safe",
+        description="Prints what is wrong with the installed packs. Exit code 0 if nothing is, else 1.",
+    )
+    _engine_option(verify, "only the pack of this engine (default: every pack found)")
+    add_config_options(verify)
+    verify.set_defaults(act=_verify)
+
+    printing = actions.add_parser(
+        "print",
+        help="print the SQL, to be applied by hand",
+        description="Prints the SQL of a pack for psql or a migration tool; needs no database.",
+    )
+    _engine_option(printing, "the engine whose pack is printed")
+    _queue_option(printing, "the queue engine's SQL too")
+    _grant_option(printing)
+    printing.add_argument("--uninstall", action="store_true", help="the SQL that removes it instead")
+    printing.add_argument("--debug", action="store_true", help=argparse.SUPPRESS)
+    printing.set_defaults(act=_print)
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Carry out the chosen action."""
+    action: Callable[[argparse.Namespace], int] = arguments.act
+    return action(arguments)
+
+
+def _engine_option(parser: argparse.ArgumentParser, text: str, *, required: bool = False) -> None:
+    parser.add_argument("--engine", metavar="NAME", required=required, help=text)
+
+
+def _queue_option(parser: argparse.ArgumentParser, text: str) -> None:
+    parser.add_argument("--with-queue", action="store_true", help=text)
+
+
+def _grant_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--grant-to", metavar="ROLE", help=f"then grant {MONITOR_ROLE} to this login role")
+
+
+# --- the actions ---------------------------------------------------------------------------------
+
+
+class _Refused(UserError):
+    """The database refused; the wish itself was fine. `by_script`: the script itself raised it."""
+
+    exit_code = 1
+
+    def __init__(
+        self, what: str, *, where: str | None = None, hint: str | None = None, by_script: bool = False
+    ) -> None:
+        super().__init__(what, where=where, hint=hint)
+        self.by_script = by_script
+
+
+def _install(arguments: argparse.Namespace) -> int:
+    chosen = _chosen(arguments.engine)
+    queue = _queue_engine(arguments.engine) if arguments.with_queue else None
+
+    async def install(session: _Session) -> int:
+        if arguments.grant_to is not None:
+            await session.require_role(arguments.grant_to)
+        if queue is not None:
+            await session.run(sqlfiles.engine_install_sql(queue))
+            session.say(f"queue engine {queue} installed")
+        absent: list[_Refused] = []
+        for engine in chosen:
+            try:
+                await session.run(sqlfiles.pack_install_sql(engine))
+            except _Refused as refusal:
+                if not refusal.by_script:  # a pack raises where its engine is absent
+                    raise
+                absent.append(refusal)
+            else:
+                session.say(f"observability pack of {engine} installed")
+        if len(absent) == len(chosen):
+            raise _none_found(session, absent)
+        if arguments.grant_to is not None:
+            await session.run(_grant(arguments.grant_to))
+            session.say(f"{MONITOR_ROLE} granted to {arguments.grant_to}")
+        return 0
+
+    return _in_each_database(arguments, install)
+
+
+def _none_found(session: _Session, absent: Sequence[_Refused]) -> UserError:
+    if len(absent) == 1:
+        return absent[0]
+    known = ", ".join(sqlfiles.packs())
+    return _Refused("no queue engine found", where=session.name, hint=f"there are packs for {known}")
+
+
+def _uninstall(arguments: argparse.Namespace) -> int:
+    chosen = _chosen(arguments.engine)
+    queue = _queue_engine(arguments.engine) if arguments.with_queue else None
+    if queue is not None and not arguments.force:
+        raise UserError(
+            f"--with-queue deletes every queue and every event of {queue}",
+            where="sql uninstall",
+            hint="add --force if that is what you want",
+        )
+
+    async def uninstall(session: _Session) -> int:
+        for engine in chosen:
+            await session.run(sqlfiles.pack_uninstall_sql(engine))
+            session.say(f"observability pack of {engine} removed")
+        if queue is not None:
+            await session.run(sqlfiles.engine_uninstall_sql(queue))
+            session.say(f"queue engine {queue} removed with all its queues")
+        return 0
+
+    return _in_each_database(arguments, uninstall)
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    if arguments.engine is not None:
+        _chosen(arguments.engine)
+
+    async def verify(session: _Session) -> int:
+        schemas = await session.pack_schemas(arguments.engine)
+        if not schemas:
+            what = (
+                f"no pack of {arguments.engine} is installed" if arguments.engine else "no pack is installed"
+            )
+            raise _Refused(what, where=session.name, hint="run `pgque-exporter sql install`")
+        total = 0
+        for schema in schemas:
+            findings = await session.findings(schema)
+            total += len(findings)
+            for what, problem in findings:
+                session.say(f"{schema}.{what} {problem}")
+            if not findings:
+                session.say(f"pack in schema {schema}: whole and safe")
+        return 1 if total else 0
+
+    return _in_each_database(arguments, verify)
+
+
+def _print(arguments: argparse.Namespace) -> int:
+    engine = arguments.engine
+    queue = _queue_engine(engine) if arguments.with_queue else None
+    if engine is None and queue is None and len(sqlfiles.packs()) > 1:
+        raise UserError(
+            "which pack?", where="sql print", hint=f"choose with --engine: {', '.join(sqlfiles.packs())}"
+        )
+    chosen = engine or queue or sqlfiles.packs()[0]
+    if arguments.uninstall:
+        scripts = [sqlfiles.pack_uninstall_sql(chosen)]
+        scripts += [sqlfiles.engine_uninstall_sql(queue)] if queue is not None else []
+    else:
+        scripts = [sqlfiles.engine_install_sql(queue)] if queue is not None else []
+        scripts += [sqlfiles.pack_install_sql(chosen)]
+        scripts += [_grant(arguments.grant_to)] if arguments.grant_to is not None else []
+    # Bytes, whatever the locale says: psql reads UTF-8.
+    sys.stdout.buffer.write("\n".join(scripts).encode("utf-8"))
+    return 0
+
+
+def _chosen(engine: str | None) -> Sequence[str]:
+    """The packs to work on; a UserError when the engine named has none."""
+    if engine is None:
+        return sqlfiles.packs()
+    sqlfiles.pack_install_sql(engine)
+    return (engine,)
+
+
+def _queue_engine(engine: str | None) -> str:
+    """The queue engine to install or remove itself: the one named, or the one that we ship."""
+    if engine is None:
+        shipped = sqlfiles.engines()
+        if len(shipped) > 1:
+            raise UserError(
+                "which queue engine?",
+                where="--with-queue",
+                hint=f"choose with --engine: {', '.join(shipped)}",
+            )
+        return shipped[0]
+    sqlfiles.engine_install_sql(engine)
+    return engine
+
+
+def _grant(role: str) -> str:
+    statement = composing.SQL("grant {} to {};\n").format(
+        composing.Identifier(MONITOR_ROLE), composing.Identifier(role)
+    )
+    return statement.as_string()
+
+
+# --- one database --------------------------------------------------------------------------------
+
+# Schemas that hold a pack. Nothing of theirs is called here.
+_SCHEMAS = """
+select n.nspname::text
+from pg_catalog.pg_proc p
+join pg_catalog.pg_namespace n on n.oid = p.pronamespace
+where p.proname = 'observability_info'
+  and p.pronargs = 0
+  and (%(engine)s::text is null or n.nspname in (%(engine)s, %(engine)s || '_observability'))
+order by 1
+"""
+
+
+class _Session:
+    """A connection to one database that turns its refusals into errors for a person."""
+
+    def __init__(self, connection: Connection, name: str, redact: Redactor) -> None:
+        self.name = printable(name)
+        self._connection = connection
+        self._redact = redact
+
+    def say(self, text: str) -> None:
+        print(f"{self.name}: {printable(text)}", flush=True)
+
+    async def run(self, script: str) -> None:
+        """Run a whole script in one transaction: either all of it counts or nothing."""
+        try:
+            # One simple query: implicitly one transaction, unless the script begins its own.
+            await self._connection.execute(script.encode())
+        except psycopg.Error as error:
+            raise self._refusal(error) from None
+        finally:
+            if not self._connection.closed:
+                await self._connection.rollback()
+
+    async def require_role(self, role: str) -> None:
+        cursor = await self._connection.execute("select to_regrole(quote_ident(%s)) is not null", (role,))
+        row = await cursor.fetchone()
+        if row is None or not row[0]:
+            raise _Refused(
+                f"there is no role {role!r} on this server",
+                where=self.name,
+                hint="create it with `create role`",
+            )
+
+    async def pack_schemas(self, engine: str | None) -> list[str]:
+        cursor = await self._connection.execute(_SCHEMAS, {"engine": engine})
+        return [schema for (schema,) in await cursor.fetchall()]
+
+    async def findings(self, schema: str) -> list[tuple[str, str]]:
+        """What is wrong with the pack in this schema, as pairs of object and problem."""
+        try:
+            await self._connection.execute("select set_config('pgque_exporter.schema', %s, false)", (schema,))
+            cursor = await self._connection.execute(sqlfiles.verify_sql().encode())
+            return [(str(what), str(problem)) for what, problem in await cursor.fetchall()]
+        except psycopg.Error as error:
+            raise self._refusal(error) from None
+
+    def _refusal(self, error: psycopg.Error) -> _Refused:
+        message = error.diag.message_primary
+        if message is None:  # no answer of the server: the connection broke
+            broken = classified(error, self._redact)
+            return _Refused(broken.message, where=self.name, hint=broken.hint)
+        hint = error.diag.message_hint
+        if isinstance(error, errors.InsufficientPrivilege):
+            user = self._connection.info.user
+            hint = f"the user {user} may not do that: connect as the owner of the objects or as a superuser"
+        elif isinstance(error, errors.LockNotAvailable):
+            hint = "others are using these objects: nothing was changed, try again later"
+        by_script = isinstance(error, errors.RaiseException)
+        return _Refused(one_line(message, self._redact), where=self.name, hint=hint, by_script=by_script)
+
+
+def _in_each_database(
+    arguments: argparse.Namespace, act: Callable[[_Session], Coroutine[Any, Any, int]]
+) -> int:
+    """Do it in every database of the configuration, one after the other; the worst exit code."""
+    config = load_config(arguments)
+    redact = redactor(config)
+    return max(asyncio.run(_in_database(target, redact, act)) for target in config.targets)
+
+
+async def _in_database(
+    target: TargetConfig, redact: Redactor, act: Callable[[_Session], Coroutine[Any, Any, int]]
+) -> int:
+    try:
+        connection = await connect(target, redact)
+    except PollError as error:
+        raise _Refused(error.message, where=target.name, hint=error.hint) from None
+    try:
+        await connection.execute("select set_config('lock_timeout', %s, false)", (_LOCK_TIMEOUT,))
+        return await act(_Session(connection, target.name, redact))
+    finally:
+        await close(connection)
