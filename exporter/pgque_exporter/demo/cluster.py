@@ -165,7 +165,11 @@ class Cluster:
     def remove(self) -> None:
         """Stop the server and delete its files."""
         self.stop(immediate=True)
-        shutil.rmtree(self._home, ignore_errors=True)
+        for _ in range(20):  # an interrupted initdb leaves a child that writes for a moment longer
+            shutil.rmtree(self._home, ignore_errors=True)
+            if not self._home.exists():
+                break
+            time.sleep(0.05)
         guard, self._guard = self._guard, None
         if guard is not None:
             guard.communicate(b"done\n")

@@ -32,7 +32,7 @@ class DemoDatabase:
     server_version: str
 
     def dsn(self, user: str) -> str:
-        return f"postgresql://{user}@127.0.0.1:{self.port}/{DATABASE}"
+        return f"postgres://{user}@127.0.0.1:{self.port}/{DATABASE}"
 
 
 def set_up(cluster: Cluster) -> DemoDatabase:

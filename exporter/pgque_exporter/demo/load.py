@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import logging
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -24,8 +23,6 @@ from pgque_exporter.demo.stories import (
     Story,
     delivery_problem,
 )
-
-log = logging.getLogger(__name__)
 
 Connection = AsyncConnection[tuple[Any, ...]]
 Message = tuple[Any, ...]
@@ -56,9 +53,9 @@ async def run_load(*, app_dsn: str, operator_dsn: str) -> None:
 
 
 async def _forever(dsn: str, work: Callable[[Connection], Awaitable[None]]) -> None:
-    # The demo's database may be restarted by hand to see what the service makes of it.
+    # People will restart the database or drop a queue by hand, to see what the service makes of it.
     while True:
-        with contextlib.suppress(psycopg.OperationalError):
+        with contextlib.suppress(psycopg.Error):
             # Autocommit: send, tick and receive each need a transaction of their own.
             async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
                 await work(connection)
