@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from tests.observability.conftest import Connection, Queue
+from tests.support.observed import Connection, Queue
 
 CONTRACT = (
     "observability_info()",

@@ -7,7 +7,7 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from tests.observability.conftest import Connection, Queue
+from tests.support.observed import Connection, Queue
 
 ZERO = timedelta(0)
 

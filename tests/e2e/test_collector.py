@@ -1,0 +1,96 @@
+"""From a real PostgreSQL through the service into a real OTLP collector, compared point by point."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pgque_exporter.catalogue import MetricType, Source, load
+from tests.e2e.conftest import ages, contract_rows, run_service
+from tests.support.collector import Point, run_collector
+from tests.support.database import Database
+
+CATALOGUE = load()
+CONTRACT = {metric.name: metric for metric in CATALOGUE if metric.source is Source.CONTRACT}
+DERIVED = {"pgque.queue.health_status"}  # follows from the state set
+
+
+def labels(point: Point) -> dict[str, str]:
+    return {name: str(value) for name, value in point.attributes}
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
+def test_every_row_of_the_contract_arrives_as_it_is(watched: Database, tmp_path: Path, protocol: str) -> None:
+    with run_collector(tmp_path) as collector:
+        endpoint = f"http://{collector.grpc_address}" if protocol == "grpc" else collector.http_url
+        environment = {
+            "PGQUE_DSN": watched.dsn(user="watcher"),
+            "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint,
+            "OTEL_EXPORTER_OTLP_PROTOCOL": protocol,
+        }
+        with run_service(tmp_path, environment):
+            # Two polls, so that counters have a history.
+            points = collector.sink.wait_for(
+                lambda points: len({p.time for p in points if p.name == "pgque.queue.depth"}) >= 2,
+                "two snapshots at the collector",
+            )
+        now, rows = contract_rows(watched)
+
+    times = sorted({p.time for p in points if p.name == "pgque.queue.depth"})
+    taken_at = times[1]
+    one_snapshot = [p for p in points if p.time == taken_at and p.name in CONTRACT]
+    by_series = {(p.name, tuple(sorted(labels(p).items()))): p for p in one_snapshot}
+    assert len(by_series) == len(one_snapshot), "a series arrived twice in one snapshot"
+
+    expected = 0
+    for row in rows:
+        metric = CONTRACT[row.name]
+        attributes = {"engine": "pgque", "database": watched.name, **dict(row.labels)}
+        attributes |= {"messaging.system": "pgque", "messaging.destination.name": attributes["queue"]}
+        if "consumer" in attributes:
+            attributes["messaging.consumer.group.name"] = attributes["consumer"]
+        point = by_series.pop((row.name, tuple(sorted(attributes.items()))))
+        expected += 1
+
+        assert point.unit == metric.unit
+        assert point.description == metric.help
+        assert isinstance(point.value, float)
+        if ages(row.name) and row.value:
+            assert abs((row.value - point.value) - (now - taken_at / 1e9)) < 5, row
+        else:
+            assert point.value == row.value, row
+        if row.type == "counter":
+            assert (point.type, point.monotonic, point.temporality) == ("sum", True, "cumulative")
+            assert 0 < point.start_time <= times[0]
+        else:
+            assert point.type == "gauge"
+        assert dict(point.resource)["service.name"] == "pgque-exporter"
+        assert dict(point.resource)["db.namespace"] == watched.name
+    # What is left follows from the health rows: states that a check isn't in, and its status as a number.
+    for (name, attributes_left), point in by_series.items():
+        given = dict(attributes_left)
+        assert name in DERIVED or (name == "pgque.queue.health_state" and point.value == 0), (name, given)
+    assert expected == len(rows) > 50
+    assert {row.name for row in rows} | DERIVED == set(CONTRACT)
+
+
+def test_types_at_the_collector_are_those_of_the_catalogue(watched: Database, tmp_path: Path) -> None:
+    with run_collector(tmp_path) as collector:
+        environment = {
+            "PGQUE_DSN": watched.dsn(user="watcher"),
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{collector.grpc_address}",
+            "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
+        }
+        with run_service(tmp_path, environment):
+            points = collector.sink.wait_for(
+                lambda points: any(p.name == "pgque.exporter.otlp_points_total" and p.value for p in points),
+                "the service's own metrics at the collector",
+            )
+    kinds = {MetricType.GAUGE: "gauge", MetricType.COUNTER: "sum", MetricType.HISTOGRAM: "histogram"}
+    for name in {point.name for point in points}:
+        metric = CATALOGUE[name]
+        seen = {(p.type, p.unit) for p in points if p.name == name}
+        assert seen == {(kinds[metric.type], metric.unit)}, name
+    service_metrics = {metric.name for metric in CATALOGUE if metric.source is Source.SERVICE}
+    assert service_metrics <= {point.name for point in points}
