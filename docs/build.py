@@ -1,7 +1,7 @@
 """Write the parts of the documentation that are made from the metric catalogue.
 
-    python docs/build.py            write them
-    python docs/build.py --check    write nothing; exit 1 when a committed file differs
+python docs/build.py            write them
+python docs/build.py --check    write nothing; exit 1 when a committed file differs
 """
 
 from __future__ import annotations

@@ -80,12 +80,7 @@ def watched(pack_database: Database) -> Iterator[Database]:
         webhooks.send_and_tick(4)
         for failed, retries in ((0, "0"), (1, "0"), (2, "5")):
             db.execute("select pgque.set_queue_config(%s, 'max_retries', %s)", (webhooks.name, retries))
-            message = webhooks.receive("app")[failed]
-            db.execute(
-                "select pgque.nack(%s, m, '1 hour', 'boom') from pgque.receive(%s, 'app', 100) m"
-                " where m.msg_id = %s",
-                (message["batch_id"], webhooks.name, message["msg_id"]),
-            )
+            webhooks.nack("app", webhooks.receive("app")[failed])
         webhooks.consume("app")
 
         # The service is a monitor and nothing more.

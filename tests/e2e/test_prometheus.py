@@ -59,4 +59,3 @@ def test_types_and_help_reach_prometheus(watched: Database, tmp_path: Path) -> N
         family = name.removesuffix("_total") if metric.type is MetricType.COUNTER else name
         assert f"# TYPE {family} {metric.type}\n" in openmetrics
     assert openmetrics.endswith("# EOF\n")
-

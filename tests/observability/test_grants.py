@@ -103,7 +103,8 @@ def test_unreadable_sequence_is_unknown_and_costs_nobody_else(queue: Queue) -> N
     queue.db.execute(f"revoke all on sequence {row['queue_event_seq']} from pgque_monitor".encode())
     queue.db.execute("set role pgque_monitor")
     rows = queue.db.execute(
-        "select labels->>'queue' as queue from pgque.otel_metrics() where metric_name = 'pgque.message.sent_total'"
+        "select labels->>'queue' as queue from pgque.otel_metrics()"
+        " where metric_name = 'pgque.message.sent_total'"
     ).fetchall()
     assert rows == [{"queue": "other"}]
     assert queue.consumer("app").items() >= {"lag": None, "pending_events": None}.items()

@@ -18,7 +18,9 @@ def test_healthy_queue_is_ok_in_every_check(queue: Queue) -> None:
     assert queue.consume("app") == 10
 
     assert queue.troubles() == {}
-    assert queue.stats().items() >= {"depth": 0, "oldest_msg_age": ZERO, "consumers": 1, "dlq_count": 0}.items()
+    assert (
+        queue.stats().items() >= {"depth": 0, "oldest_msg_age": ZERO, "consumers": 1, "dlq_count": 0}.items()
+    )
     assert queue.consumer("app")["pending_events"] == 0
     assert queue.consumer("app")["lag"] == ZERO
 
@@ -133,16 +135,10 @@ def test_failing_consumer_shows_retries_and_dead_letters(queue: Queue) -> None:
     queue.send_and_tick(20)
     messages = queue.receive("app")
     for message in messages[:15]:
-        queue.db.execute(
-            "select pgque.nack(%s, m, '1 minute', 'boom') from pgque.receive('q', 'app', 1000) m where m.msg_id = %s",
-            (message["batch_id"], message["msg_id"]),
-        )
+        queue.nack("app", message)
     queue.db.execute("select pgque.set_queue_config('q', 'max_retries', '5')")
     for message in messages[15:]:
-        queue.db.execute(
-            "select pgque.nack(%s, m, '1 minute', 'boom') from pgque.receive('q', 'app', 1000) m where m.msg_id = %s",
-            (message["batch_id"], message["msg_id"]),
-        )
+        queue.nack("app", message)
     queue.db.execute("select pgque.ack(%s)", (messages[0]["batch_id"],))
 
     assert queue.stats()["dlq_count"] == 15
@@ -150,14 +146,13 @@ def test_failing_consumer_shows_retries_and_dead_letters(queue: Queue) -> None:
     assert queue.metrics()[("pgque.message.retry_waiting", None)] == 5
     assert queue.troubles() == {"dlq_health": "warning"}
 
-    queue.wait(500)  # nobody runs maint_retry_events
+    queue.wait(4000)  # nobody runs maint_retry_events
     assert queue.troubles()["retry_overdue"] == "warning"
-    buckets = queue.db.execute("select * from pgque.error_rate('q', '20 minutes', '1 minute')").fetchall()
+    buckets = queue.db.execute("select * from pgque.error_rate('q', '2 hours', '1 minute')").fetchall()
     assert sum(row["dead_letters"] for row in buckets) == 15
     assert {row["retries"] for row in buckets} == {None}  # unknown, not none
-    assert len(buckets) in (20, 21)
+    assert len(buckets) == 121
 
-    queue.wait(4000)  # old dead letters need no attention now
     assert "dlq_health" not in queue.troubles()
 
 
@@ -202,9 +197,8 @@ def test_dead_ticker_with_events_waiting_is_critical_within_seconds(queue: Queue
 
 def test_sequence_that_ran_ahead_of_nothing_is_no_backlog_and_no_dead_ticker(queue: Queue) -> None:
     queue.subscribe("app")
-    with pytest.raises(psycopg.errors.DivisionByZero), queue.db.transaction():
+    with queue.db.transaction(force_rollback=True):
         queue.send(5000)
-        queue.db.execute("select 1 / 0")
     queue.wait(40)
 
     assert queue.troubles() == {}
@@ -253,16 +247,16 @@ def test_rotation_in_its_normal_window_is_ok(queue: Queue) -> None:
     queue.wait(15)
     assert "rotation_health" not in queue.troubles()
     queue.db.execute("select pgque.maint_rotate_tables_step1('q')")
-    assert queue.db.execute("select queue_switch_step2 from pgque.queue").fetchone() == {"queue_switch_step2": None}
+    assert queue.db.execute("select queue_switch_step2 from pgque.queue").fetchone() == {
+        "queue_switch_step2": None
+    }
     assert "rotation_health" not in queue.troubles()
 
 
 def test_position_whose_tick_is_gone_is_critical_and_its_figures_unknown(queue: Queue) -> None:
     queue.subscribe("app")
     queue.send_and_tick(5)
-    queue.db.execute(
-        "delete from pgque.tick where tick_id = (select sub_last_tick from pgque.subscription)"
-    )
+    queue.db.execute("delete from pgque.tick where tick_id = (select sub_last_tick from pgque.subscription)")
 
     assert queue.troubles() == {
         "missing_tick:app": "critical",
@@ -280,7 +274,9 @@ def test_restored_dump_with_ids_from_the_future_is_critical(queue: Queue) -> Non
     assert queue.troubles()["xid_regression"] == "critical"
 
 
-def test_cooperative_group_is_one_consumer_with_all_that_its_members_hold(db: Connection, queue: Queue) -> None:
+def test_cooperative_group_is_one_consumer_with_all_that_its_members_hold(
+    db: Connection, queue: Queue
+) -> None:
     for name in ("group", "group.a", "group.b"):
         queue.subscribe(name)
     queue.send_and_tick(600)
@@ -295,8 +291,8 @@ def test_cooperative_group_is_one_consumer_with_all_that_its_members_hold(db: Co
     )
     for member, first, last in (("group.a", ticks[0], ticks[1]), ("group.b", ticks[1], ticks[2])):
         db.execute(
-            "update pgque.subscription s set sub_role = 'coop_member', sub_last_tick = %s, sub_next_tick = %s,"
-            " sub_batch = nextval('pgque.batch_id_seq'), sub_parent ="
+            "update pgque.subscription s set sub_role = 'coop_member', sub_last_tick = %s,"
+            " sub_next_tick = %s, sub_batch = nextval('pgque.batch_id_seq'), sub_parent ="
             " (select sub_id from pgque.subscription where sub_role = 'coop_main')"
             " from pgque.consumer c where c.co_id = s.sub_consumer and c.co_name = %s",
             (first, last, member),
@@ -310,7 +306,10 @@ def test_cooperative_group_is_one_consumer_with_all_that_its_members_hold(db: Co
     assert rows[0]["lag"] >= timedelta(seconds=50)
     assert queue.stats().items() >= {"depth": 1000, "consumers": 1}.items()
     assert queue.metrics()[("pgque.consumer.open_batch_events", "group")] == 900
-    assert {row["consumer_name"] for row in db.execute("select * from pgque.in_flight('q')")} == {"group.a", "group.b"}
+    assert {row["consumer_name"] for row in db.execute("select * from pgque.in_flight('q')")} == {
+        "group.a",
+        "group.b",
+    }
 
 
 def test_throughput_keeps_the_true_rate_when_ticks_are_rarer_than_buckets(queue: Queue) -> None:

@@ -20,7 +20,8 @@ class Queue:
 
     def send(self, count: int = 1) -> None:
         self.db.execute(
-            "select pgque.send_batch(%s, array_agg('{}'::text)) from generate_series(1, %s)", (self.name, count)
+            "select pgque.send_batch(%s, array_agg('{}'::text)) from generate_series(1, %s)",
+            (self.name, count),
         )
 
     def tick(self) -> int | None:
@@ -49,6 +50,14 @@ class Queue:
             self.db.execute("select pgque.ack(%s)", (messages[0]["batch_id"],))
         return total
 
+    def nack(self, consumer: str, message: Row) -> None:
+        """Fail one message of the consumer's open batch; its retry would be due in an hour."""
+        self.db.execute(
+            "select pgque.nack(%s, m, '1 hour', 'boom') from pgque.receive(%s, %s, 1000000) m"
+            " where m.msg_id = %s",
+            (message["batch_id"], self.name, consumer, message["msg_id"]),
+        )
+
     def wait(self, seconds: float) -> None:
         """Let time pass: everything that the queue remembers becomes older by so much."""
         values = {"seconds": seconds, "queue": self.name}
@@ -61,7 +70,8 @@ class Queue:
         self.db.execute(
             cast(
                 LiteralString,
-                f"update {tables['queue_data_pfx']} set ev_time = ev_time - make_interval(secs => %(seconds)s)",
+                f"update {tables['queue_data_pfx']}"
+                " set ev_time = ev_time - make_interval(secs => %(seconds)s)",
             ),
             values,
         )
