@@ -223,7 +223,7 @@ def test_every_consumer_gets_every_committed_event_exactly_once(
     assert load.rolled_back > 0
     assert load.held_open > 0
     assert load.retries > 0
-    assert load.rotations >= 6, "too few to have emptied a table that was read before"
+    assert load.rotations >= 4, "too few to have emptied a table that was in use before"
     assert_snapshots_in_order(db)
 
 
