@@ -94,6 +94,7 @@ def load_file(path: str | Path) -> Config:
 
 def load_environment(environ: Mapping[str, str], *, dsn: str | None = None) -> Config:
     """One database from environment variables; `dsn` stands in for PGQUE_DSN."""
+    source = "PGQUE_DSN" if dsn is None else "--dsn"
     if dsn is None:
         dsn = environ.get("PGQUE_DSN")
     if dsn is None and not any(environ.get(key) for key in _LIBPQ_VARIABLES):
@@ -104,7 +105,7 @@ def load_environment(environ: Mapping[str, str], *, dsn: str | None = None) -> C
     data: dict[str, Any] = {}
     target: dict[str, Any] = {"dsn": dsn or ""}
     otlp: dict[str, Any] = {}
-    origin: dict[tuple[str | int, ...], str] = {("targets", 0, "dsn"): "--dsn" if dsn else "PGQUE_DSN"}
+    origin: dict[tuple[str | int, ...], str] = {("targets", 0, "dsn"): source}
     for variable, section, key in _VARIABLES:
         # An empty variable counts as unset, as OpenTelemetry's specification wants it.
         if value := environ.get(variable):

@@ -256,7 +256,9 @@ async def _end_transaction(connection: Connection) -> None:
     status = connection.info.transaction_status
     if status in (psycopg.pq.TransactionStatus.INTRANS, psycopg.pq.TransactionStatus.INERROR):
         with contextlib.suppress(psycopg.Error):  # the failure that led here is the one to report
-            await connection.execute("rollback")
+            await connection.execute(
+                "commit"
+            )  # of a failed transaction a rollback, and otherwise none to count
 
 
 # --- rows to snapshot ----------------------------------------------------------------------------
@@ -288,11 +290,11 @@ class LabelCache:
     def get(self, engine: str, text: str | None) -> _Parsed | None:
         """The label set; None if it isn't one."""
         key = (engine, text or "{}")
+        current, previous = self._current, self._previous
         try:
-            return self._current[key]
+            return current[key]
         except KeyError:
-            parsed = self._previous[key] if key in self._previous else self._parse(*key)
-            self._current[key] = parsed
+            parsed = current[key] = previous[key] if key in previous else self._parse(*key)
             return parsed
 
     def _parse(self, engine: str, text: str) -> _Parsed | None:

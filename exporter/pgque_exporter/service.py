@@ -9,6 +9,7 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import uvicorn
 
@@ -30,6 +31,9 @@ log = logging.getLogger(__name__)
 _LAST_ANSWERS = 1  # seconds for requests under way
 _LAST_POLLS = 1.5
 _LAST_FLUSH = 2.0
+
+_THREADS = 8  # started only when needed
+_THREADS_PER_TARGET = 4
 
 
 async def run_service(
@@ -86,9 +90,11 @@ class Service:
 
     async def run(self, stop: asyncio.Event, ready: Callable[[str], None] | None) -> Ledger | None:
         """See `run_service`."""
-        view = View(
-            self._page, self.states, self._alive, lambda: self._pusher.ledger if self._pusher else None
-        )
+        # A name lookup that hangs keeps its thread, through several polls. It must not take the threads
+        # in which the other databases' names are looked up and pages are built.
+        threads = ThreadPoolExecutor(_THREADS + _THREADS_PER_TARGET * len(self._targets), "pgque")
+        asyncio.get_running_loop().set_default_executor(threads)
+        view = View(self._page, self.states, self._alive, self._ledger)
         server = _Server(_server_config(view))
         serving = asyncio.create_task(server.serve([self._socket]))
         ending = asyncio.create_task(stop.wait())
@@ -110,7 +116,7 @@ class Service:
             ending.cancel()
             enough.set()
             await self._end(server, serving)
-        return self._pusher.ledger if self._pusher is not None else None
+        return self._ledger()
 
     async def _end(self, server: uvicorn.Server, serving: asyncio.Task[None]) -> None:
         server.should_exit = True
@@ -130,7 +136,10 @@ class Service:
         log.info("ended")
 
     def _alive(self) -> bool:
-        return bool(self._tasks) and not any(task.done() for task in self._tasks)
+        return not any(task.done() for task in self._tasks)
+
+    def _ledger(self) -> Ledger | None:
+        return self._pusher.ledger if self._pusher is not None else None
 
     def _polled(self, outcome: PollOutcome) -> None:
         self._telemetry.count_poll(outcome)

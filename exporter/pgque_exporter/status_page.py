@@ -81,7 +81,8 @@ def _queues(target: TargetHealth, queues: Sequence[QueueView] | None) -> str:
     shown = sorted(
         queues, key=lambda queue: (order[queue.status], -queue.metrics.get(_OLDEST, 0), queue.name)
     )
-    rows = "".join(row for queue in shown[:MAX_QUEUES] for row in _queue(queue))
+    several = len({queue.engine for queue in queues}) > 1
+    rows = "".join(row for queue in shown[:MAX_QUEUES] for row in _queue(queue, with_engine=several))
     more = len(queues) - MAX_QUEUES
     return (
         '<div class="wide"><table><thead><tr><th>Queue and its consumers</th>'
@@ -96,8 +97,9 @@ def _queues(target: TargetHealth, queues: Sequence[QueueView] | None) -> str:
     )
 
 
-def _queue(queue: QueueView) -> Iterator[str]:
-    yield _row("", queue.name, queue.metrics, (_DEPTH, _OLDEST, _RATE), _pill(queue.status))
+def _queue(queue: QueueView, *, with_engine: bool) -> Iterator[str]:
+    name = f"{queue.name} ({queue.engine})" if with_engine else queue.name
+    yield _row("", name, queue.metrics, (_DEPTH, _OLDEST, _RATE), _pill(queue.status))
     for check in queue.checks:
         yield f'<tr class="note"><td colspan="5">{_check(check.check, check.status, check.detail)}</td></tr>'
     for consumer in queue.consumers:

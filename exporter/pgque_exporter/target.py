@@ -42,7 +42,7 @@ class Target:
     """Polls one database until told to stop and keeps its latest state.
 
     A database that hangs, vanishes or lies costs its own poll and nothing else: no other target
-    waits for this one, and no exception leaves the loop.
+    waits for this one, and no poll ends the loop.
     """
 
     def __init__(

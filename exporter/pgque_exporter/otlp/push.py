@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 import time
 from collections import deque
@@ -45,6 +46,8 @@ class Ledger:
 def make_transport(config: OtlpConfig) -> Transport:
     """The transport that the configuration asks for; only that one's library is loaded."""
     if config.protocol == "grpc":
+        # Its core writes to stderr by itself, past every log level and filter of ours.
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         from pgque_exporter.otlp.over_grpc import GrpcTransport
 
         return GrpcTransport(config)
@@ -127,8 +130,9 @@ class Pusher:
 
     def _push_own(self) -> None:
         batch = self._own_metrics()
-        self.ledger.polled += batch.points
-        self._enqueue(batch)
+        if batch.points:
+            self.ledger.polled += batch.points
+            self._enqueue(batch)
 
     def _enqueue(self, batch: Batch) -> None:
         self._queue.append(batch)

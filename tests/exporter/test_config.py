@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pgque_exporter.config import Config, Listen, load_environment, load_file
+from pgque_exporter.errors import UserError
+
+GOOD = """\
+listen: 10.0.0.1:9000
+interval: 30s
+stale_after: 2m
+log_level: debug
+targets:
+  - dsn: host=db1 dbname=shop user=monitor
+  - name: billing
+    dsn: postgresql://monitor@db2/billing
+    interval: 1m
+    timeout: 500ms
+    packs: [special]
+otlp:
+  endpoint: https://collector:4317/
+  protocol: grpc
+  headers: {authorization: Bearer abc}
+  timeout: 3s
+"""
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "exporter.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def error_of(folder: Path, text: str) -> str:
+    with pytest.raises(UserError) as caught:
+        load_file(write(folder, text))
+    return str(caught.value).replace(str(folder), "")
+
+
+def test_a_full_file_becomes_a_config(tmp_path: Path) -> None:
+    config = load_file(write(tmp_path, GOOD))
+    assert config.listen == Listen("10.0.0.1", 9000)
+    shop, billing = config.targets
+    assert (shop.name, shop.interval, shop.timeout, shop.stale_after) == ("shop", 30.0, 10.0, 120.0)
+    assert (billing.name, billing.interval, billing.timeout) == ("billing", 60.0, 0.5)
+    assert billing.packs == ("special",)
+    assert config.otlp is not None
+    assert (config.otlp.endpoint, config.otlp.protocol) == ("https://collector:4317", "grpc")
+    assert (config.otlp.timeout, config.otlp.headers) == (3.0, {"authorization": "Bearer abc"})
+
+
+def test_defaults_follow_from_the_interval(tmp_path: Path) -> None:
+    config = load_file(write(tmp_path, "interval: 2s\ntargets:\n  - dsn: dbname=shop\n"))
+    assert (config.targets[0].timeout, config.targets[0].stale_after) == (2.0, 8.0)
+    assert config.listen == Listen("127.0.0.1", 9718)
+    assert config.otlp is None
+
+
+def test_secrets_are_not_in_the_representation(tmp_path: Path) -> None:
+    text = GOOD.replace("user=monitor", "user=monitor password=hunter2")
+    assert "hunter2" not in repr(load_file(write(tmp_path, text)))
+    assert "abc" not in repr(load_file(write(tmp_path, GOOD)))
+
+
+TARGET = "targets:\n  - dsn: dbname=shop\n"
+
+# One mistake each: the text, the line to be named, and what the message says.
+MISTAKES = {
+    "unknown key": (TARGET + "intervall: 15s\n", 3, "unknown key 'intervall'. Did you mean interval?"),
+    "unknown target key": (TARGET + "    user: x\n", 3, "unknown key 'user'. Known here: dsn, interval"),
+    "unknown otlp key": (TARGET + "otlp:\n  endpoint: http://c\n  tls: x\n", 5, "unknown key 'tls'"),
+    "not a mapping": ("- 1\n", 1, "the configuration must hold `key: value` lines"),
+    "empty file": ("", 1, "targets is missing"),
+    "no targets": ("interval: 15s\ntargets: []\n", 2, "targets needs at least one entry"),
+    "targets no list": ("targets: 5\n", 1, "targets must be a list"),
+    "target no mapping": ("targets:\n  - dbname=shop\n", 2, "targets must hold `key: value` lines"),
+    "no dsn": ("interval: 15s\ntargets:\n  - name: shop\n", 3, "dsn is missing"),
+    "dsn no text": ("targets:\n  - name: a\n    dsn: 5\n", 3, "dsn must be text"),
+    "bad dsn": (
+        "targets:\n  - name: a\n    dsn: postgresql://h:1:2/%zz\n",
+        3,
+        "not a libpq connection string",
+    ),
+    "plain @ in password": ("targets:\n  - dsn: postgresql://u:p@ss@h/d\n", 2, "host or dbname has an @"),
+    "number for a duration": (f"interval: 15\n{TARGET}", 1, "'15' is not a duration. Write a number with"),
+    "bad duration": (TARGET + "    timeout: 5 sec\n", 3, "timeout: '5 sec' is not a duration"),
+    "duration too long": (f"interval: 25h\n{TARGET}", 1, "'25h' is out of range"),
+    "zero duration": (f"\ninterval: 0s\n{TARGET}", 2, "'0s' is out of range"),
+    "stale before the next poll": (
+        f"stale_after: 5s\n{TARGET}",
+        1,
+        "stale_after is shorter than the interval",
+    ),
+    "port too high": (f"listen: 127.0.0.1:70000\n{TARGET}", 1, "'70000' is not a port"),
+    "port no number": (f"listen: 127.0.0.1:http\n{TARGET}", 1, "'http' is not a port"),
+    "no host": (f"listen: 9718\n{TARGET}", 1, "is not host:port"),
+    "bare ipv6": (f"listen: ::1:9718\n{TARGET}", 1, "is not host:port"),
+    "name twice": (
+        "targets:\n  - {name: a, dsn: dbname=x}\n  - name: a\n    dsn: dbname=y\n",
+        3,
+        "a target named 'a' exists already",
+    ),
+    "database twice": (
+        f"{TARGET}  - dsn: host=other dbname=shop\n",
+        3,
+        "a target named 'shop' exists already",
+    ),
+    "empty name": ("targets:\n  - dsn: dbname=x\n    name: ''\n", 3, "must have 1 to 200 characters"),
+    "password file missing": (
+        TARGET + "    password_file: /no/such\n",
+        3,
+        "can't read /no/such: No such file",
+    ),
+    "packs no list": (TARGET + "    packs: special\n", 3, "packs must be a list"),
+    "endpoint without scheme": (TARGET + "otlp:\n  endpoint: collector:4317\n", 4, "endpoint is not a URL"),
+    "endpoint with password": (
+        TARGET + "otlp:\n  endpoint: http://u:p@c\n",
+        4,
+        "must not hold a user or password",
+    ),
+    "protocol": (
+        TARGET + "otlp:\n  endpoint: http://c\n  protocol: http/json\n",
+        5,
+        "protocol must be 'grpc' or 'http'",
+    ),
+    "header with a line end": (
+        TARGET + 'otlp:\n  endpoint: http://c\n  headers: {a: "x\\ny"}\n',
+        5,
+        "characters that headers can't have",
+    ),
+    "header no text": (TARGET + "otlp:\n  endpoint: http://c\n  headers:\n    a: 5\n", 6, "a must be text"),
+    "ca file missing": (
+        TARGET + "otlp:\n  endpoint: https://c\n  ca_file: /no/such\n",
+        5,
+        "can't read /no/such",
+    ),
+    "log level": (f"log_level: loud\n{TARGET}", 1, "log_level must be 'debug', 'info', 'warning' or 'error'"),
+    "key twice": (f"{TARGET}interval: 1s\ninterval: 2s\n", 4, "'interval' stands here a second time"),
+    "bad syntax": ("targets: [\n", 2, "not valid YAML"),
+    "tab": ("targets:\n\t- dsn: x\n", 2, "not valid YAML"),
+    "value like a tag": (TARGET + "    name: !hunter2 x\n", 3, "a value begins with ! or *"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_each_mistake_is_named_with_file_and_line(mistake: str, tmp_path: Path) -> None:
+    text, line, message = MISTAKES[mistake]
+    error = error_of(tmp_path, text)
+    assert error.startswith(f"/exporter.yaml:{line}: ")
+    assert message in error
+    assert "\n" not in error
+    assert "hunter2" not in error
+
+
+def test_a_dsn_is_never_quoted(tmp_path: Path) -> None:
+    for dsn in (
+        "postgresql://u:hunter2%zz@h/d",
+        "postgresql://u:hun@ter2@h/d",
+        "'password=hunter2 nonsense'",
+        "postgresql://u@h/d?password=hunter2&x=1",
+        "password='hunter2",
+    ):
+        error = error_of(tmp_path, f'targets:\n  - dsn: "{dsn}"\n')
+        assert "hun" not in error
+        assert "ter2" not in error
+
+
+def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"nowhere\.yaml: can't read the configuration: No such file"):
+        load_file(tmp_path / "nowhere.yaml")
+    binary = tmp_path / "binary.yaml"
+    binary.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UserError, match="not UTF-8"):
+        load_file(binary)
+
+
+def test_a_self_containing_document_is_refused_and_not_followed_for_ever(tmp_path: Path) -> None:
+    assert error_of(tmp_path, "targets: &x [*x]\n").startswith("/exporter.yaml:1: ")
+
+
+def environment(**variables: str) -> Config:
+    return load_environment(variables)
+
+
+def test_the_environment_alone_is_enough_for_one_database(tmp_path: Path) -> None:
+    secret = tmp_path / "password"
+    secret.write_text("x")
+    config = environment(
+        PGQUE_DSN="host=db dbname=shop",
+        PGQUE_PASSWORD_FILE=str(secret),
+        PGQUE_LISTEN="[::1]:9000",
+        PGQUE_INTERVAL="1m",
+        PGQUE_TIMEOUT="2s",
+        OTEL_EXPORTER_OTLP_ENDPOINT="http://collector:4318",
+        OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf",
+        OTEL_EXPORTER_OTLP_HEADERS="api-key=a%20b,tenant=x",
+        OTEL_EXPORTER_OTLP_TIMEOUT="2500",
+    )
+    [target] = config.targets
+    assert (target.name, target.interval, target.timeout) == ("shop", 60.0, 2.0)
+    assert target.password_file == secret
+    assert config.listen == Listen("::1", 9000)
+    assert config.otlp is not None
+    assert (config.otlp.protocol, config.otlp.timeout) == ("http", 2.5)
+    assert config.otlp.headers == {"api-key": "a b", "tenant": "x"}
+
+
+def test_libpq_variables_fill_what_the_dsn_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGDATABASE", "warehouse")
+    assert environment(PGQUE_DSN="", PGHOST="db").targets[0].name == "warehouse"
+    assert environment(PGHOST="db").targets[0].name == "warehouse"
+    assert environment(PGQUE_DSN="dbname=shop").targets[0].name == "shop"
+    monkeypatch.delenv("PGDATABASE")
+    assert environment(PGQUE_DSN="user=monitor").targets[0].name == "monitor"
+    assert environment(PGQUE_DSN="service=reporting").targets[0].name == "reporting"
+
+
+def test_the_dsn_option_comes_before_the_variable() -> None:
+    config = load_environment({"PGQUE_DSN": "dbname=one"}, dsn="dbname=two")
+    assert config.targets[0].name == "two"
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({}, "no database is given. Set PGQUE_DSN"),
+        ({"PGQUE_DSN": "nonsense"}, "PGQUE_DSN: the dsn is not"),
+        ({"PGQUE_DSN": "", "PGQUE_INTERVAL": "1"}, "PGQUE_INTERVAL: interval: '1' is not a duration"),
+        ({"PGQUE_DSN": "", "PGQUE_TIMEOUT": "1 day"}, "PGQUE_TIMEOUT: timeout: '1 day' is not a duration"),
+        ({"PGQUE_DSN": "", "PGQUE_LISTEN": "x"}, "PGQUE_LISTEN: listen: 'x' is not host:port"),
+        ({"PGQUE_DSN": "", "PGQUE_PASSWORD_FILE": "/no"}, "PGQUE_PASSWORD_FILE: can't read /no"),
+        (
+            {"PGQUE_DSN": "", "OTEL_EXPORTER_OTLP_ENDPOINT": "c:4317"},
+            "OTEL_EXPORTER_OTLP_ENDPOINT: endpoint is",
+        ),
+        ({"PGQUE_DSN": "", "OTEL_EXPORTER_OTLP_TIMEOUT": "10s"}, "OTEL_EXPORTER_OTLP_TIMEOUT: '10s' is not"),
+        ({"PGQUE_DSN": "", "OTEL_EXPORTER_OTLP_HEADERS": "a"}, "OTEL_EXPORTER_OTLP_HEADERS: headers can't"),
+        (
+            {
+                "PGQUE_DSN": "",
+                "OTEL_EXPORTER_OTLP_ENDPOINT": "http://c",
+                "OTEL_EXPORTER_OTLP_PROTOCOL": "udp",
+            },
+            "OTEL_EXPORTER_OTLP_PROTOCOL: protocol must be",
+        ),
+    ],
+)
+def test_a_bad_variable_is_named(variables: dict[str, str], message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        load_environment(variables)
+    assert str(caught.value).startswith(message)

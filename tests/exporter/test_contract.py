@@ -1,0 +1,308 @@
+"""The contract between the service and a pack, on a pack of an engine that doesn't exist."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+
+from pgque_exporter.connection import FailureKind, PollError
+from pgque_exporter.contract import LabelCache, PollResult
+from pgque_exporter.redaction import Redactor
+from pgque_exporter.target import Poller
+from tests.exporter.harness import CATALOGUE, ToyPack, poll, poll_error, target
+from tests.support.database import Database
+
+
+def values(result: PollResult) -> dict[str, dict[str, float]]:
+    """Values by metric and by the labels beside engine and database, joined."""
+    return {
+        family.metric.name: {
+            "/".join(value for _, value in series.labels[2:]): series.value for series in family.series
+        }
+        for family in result.snapshot.families
+    }
+
+
+def dropped(result: PollResult) -> dict[str, int]:
+    return {reason: count for reason, count in result.snapshot.dropped.items() if count}
+
+
+def test_rows_become_a_snapshot(database: Database, toy: ToyPack) -> None:
+    toy.add("pgque.message.sent_total", "12", queue="b")
+    toy.add("pgque.queue.depth", "3.5", queue="a")
+    toy.add("pgque.consumer.lag_seconds", 0, consumer="c", queue="a")
+    result = poll(database.dsn())
+    assert [family.metric.name for family in result.snapshot.families] == [
+        "pgque.queue.depth",
+        "pgque.message.sent_total",
+        "pgque.consumer.lag_seconds",
+    ]
+    lag = result.snapshot.families[2].series[0]
+    assert lag.labels == (("engine", "toy"), ("database", "shop"), ("queue", "a"), ("consumer", "c"))
+    assert dropped(result) == {}
+    [pack] = result.packs
+    assert (pack.schema, pack.engine, pack.engine_version, pack.pack_version) == (
+        "toy_observability",
+        "toy",
+        "7.1",
+        "0.2",
+    )
+
+
+def test_bad_rows_are_counted_and_cost_only_themselves(database: Database, toy: ToyPack) -> None:
+    toy.add("pgque.queue.depth", 7, queue="good")
+    for name in ("no.such.metric", None, "pgque.up", "pgque.batch.size"):
+        toy.add(name, 1, queue="q")
+    for labels in (
+        '{"queue": 5}',
+        '{"queue": null}',
+        '{"queue": {"a": "b"}}',
+        '["queue"]',
+        '"queue"',
+        "null",
+        '{"secret": "x"}',
+        '{"queue": "q", "consumer": "not of this metric"}',
+        f'{{"queue": "{"x" * 1025}"}}',
+    ):
+        toy.add_raw("pgque.queue.depth", 1, labels)
+    toy.add("pgque.queue.depth", 8, queue="good")
+    for number, value in enumerate((None, "NaN", "Infinity", "-Infinity", "1e400")):
+        toy.add("pgque.queue.depth", value, queue=f"n{number}")
+    toy.add("pgque.message.sent_total", -1, queue="good")
+    toy.add("pgque.queue.unticked_events", "1e-400", queue="tiny")
+    result = poll(database.dsn())
+    assert values(result) == {
+        "pgque.queue.depth": {"good": 7.0},
+        "pgque.queue.unticked_events": {"tiny": 0.0},
+    }
+    assert dropped(result) == {"unknown_metric": 4, "invalid_label": 9, "duplicate": 1, "no_value": 6}
+
+
+def test_labels_of_any_kind_arrive_unharmed(database: Database, toy: ToyPack) -> None:
+    names = [
+        'a"b',
+        "back\\slash",
+        "line\nend",
+        "tab\t",
+        "ünïcode 🐘",
+        "{}",
+        "x" * 1024,
+        "'; drop table x; --",
+    ]
+    for name in names:
+        toy.add("pgque.queue.depth", 1, queue=name)
+    assert set(values(poll(database.dsn()))["pgque.queue.depth"]) == set(names)
+
+
+def test_an_empty_label_is_no_label(database: Database, toy: ToyPack) -> None:
+    toy.add("pgque.consumer.lag_seconds", 1, queue="q", consumer="")
+    toy.add("pgque.consumer.lag_seconds", 2, queue="q")
+    result = poll(database.dsn())
+    assert values(result) == {"pgque.consumer.lag_seconds": {"q": 1.0}}
+    assert dropped(result) == {"duplicate": 1}
+
+
+def test_a_pack_without_rows_is_a_good_poll(database: Database, toy: ToyPack) -> None:
+    result = poll(database.dsn())
+    assert (result.snapshot.points, result.failures) == (0, ())
+
+
+def test_one_row_per_check_is_completed_to_the_whole_state(database: Database, toy: ToyPack) -> None:
+    toy.add("pgque.queue.health_state", 1, queue="q", check="lag", state="warning")
+    toy.add("pgque.queue.health_state", 1, queue="q", check="ticker", state="unknown")
+    found = values(poll(database.dsn()))
+    assert found["pgque.queue.health_state"] == {
+        **{f"q/lag/{state}": float(state == "warning") for state in ("ok", "warning", "critical", "unknown")},
+        **{
+            f"q/ticker/{state}": float(state == "unknown")
+            for state in ("ok", "warning", "critical", "unknown")
+        },
+    }
+    assert found["pgque.queue.health_status"] == {"q/lag": 1.0}
+
+
+def test_details_are_asked_for_only_when_something_is_wrong(database: Database, toy: ToyPack) -> None:
+    connection = database.connect()
+    toy.add("pgque.queue.health_state", 1, queue="q", check="lag", state="ok")
+    broken = (
+        "create or replace function toy_observability.queue_health() returns table "
+        "(queue_name text, check_name text, status text, detail text) language plpgsql as "
+        "$$ begin raise exception 'asked'; end $$"
+    )
+    connection.execute(broken)
+    fine = poll(database.dsn())
+    assert (fine.snapshot.checks_ok, fine.snapshot.checks, fine.failures) == (1, (), ())
+    toy.add("pgque.queue.health_state", 1, queue="q", check="rotation", state="critical")
+    ill = poll(database.dsn())
+    [check] = ill.snapshot.checks  # what the rows say, without the words
+    assert (check.queue, check.check, check.status, check.detail) == ("q", "rotation", "critical", "")
+    [failure] = ill.failures
+    assert "asked" in failure.error.message
+
+
+def test_checks_come_in_the_words_of_the_database(database: Database, toy: ToyPack) -> None:
+    toy.add_health("q", "lag:mailer", "critical", "mailer is 3 hours behind")
+    toy.add_health("q", "rotation", "unknown", "no idea")
+    checks = poll(database.dsn()).snapshot.checks
+    assert [(check.engine, check.check, check.status, check.detail) for check in checks] == [
+        ("toy", "lag:mailer", "critical", "mailer is 3 hours behind"),
+        ("toy", "rotation", "unknown", "no idea"),
+    ]
+
+
+def test_two_packs_in_one_database(database: Database, toy: ToyPack) -> None:
+    other = ToyPack(database.connect(), "other_observability", "other")
+    toy.add("pgque.queue.depth", 1, queue="q")
+    other.add("pgque.queue.depth", 2, queue="q")
+    result = poll(database.dsn())
+    depth = result.snapshot.families[0]
+    assert {series.labels[0][1]: series.value for series in depth.series} == {"toy": 1.0, "other": 2.0}
+    assert dropped(result) == {}
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "drop table a_pack_before.row",
+        "alter table a_pack_before.row rename to old; create view a_pack_before.row as "
+        "select metric_name, metric_type, 1 / 0::numeric, labels from a_pack_before.old",
+        "create or replace function a_pack_before.observability_info() returns table "
+        "(engine text, engine_version text, pack_version text) "
+        "language sql as $$ select 'x', '', '' where false $$",
+        "revoke all on function a_pack_before.queue_health() from public",
+    ],
+)
+def test_a_pack_that_fails_leaves_the_other_its_rows(database: Database, toy: ToyPack, fault: str) -> None:
+    connection = database.connect()
+    ToyPack(connection, "a_pack_before", "other").add("pgque.queue.depth", 2, queue="q")
+    toy.add("pgque.queue.depth", 1, queue="q")
+    connection.execute(fault.encode())
+    with monitor(database, "toy_observability", "a_pack_before") as user:
+        result = poll(database.dsn(user=user))
+    assert values(result) == {"pgque.queue.depth": {"q": 1.0}}
+    [failure] = result.failures
+    assert failure.schema == "a_pack_before"
+
+
+@contextmanager
+def monitor(database: Database, *schemas: str) -> Iterator[str]:
+    """A login that may do what the toy pack needs in these schemas."""
+    connection = database.connect()
+    name = f"monitor_{uuid.uuid4().hex[:8]}"
+    connection.execute(f"create role {name} login")
+    try:
+        for schema in schemas:
+            connection.execute(f"grant usage on schema {schema} to {name}")
+            connection.execute(f"grant select on all tables in schema {schema} to {name}")
+        yield name
+    finally:
+        connection.execute(f"drop owned by {name} cascade")
+        connection.execute(f"drop role {name}")
+
+
+def test_a_database_without_a_pack_says_what_to_do(database: Database) -> None:
+    error = poll_error(database.dsn())
+    assert (error.kind, error.message) == (FailureKind.CONTRACT, "no pack is installed")
+    assert error.hint == "run `pgque-exporter sql install`"
+
+
+@pytest.mark.parametrize("schemas", [(), ("toy_observability",)])
+def test_missing_grants_are_named_with_the_remedy(
+    database: Database, toy: ToyPack, schemas: tuple[str, ...]
+) -> None:
+    database.connect().execute("revoke all on all functions in schema toy_observability from public")
+    with monitor(database, *schemas) as user:
+        error = poll_error(database.dsn(user=user))
+    assert error.kind is FailureKind.PERMISSION
+    assert "toy_observability" in error.message
+    assert f"grant pgque_monitor to {user}" in str(error.hint)
+
+
+def test_a_planted_pack_is_ignored_unless_named(database: Database, toy: ToyPack) -> None:
+    connection = database.connect()
+    toy.add("pgque.queue.depth", 1, queue="q")
+    with monitor(database) as mallory:
+        connection.execute(f"grant create on database {database.name} to {mallory}")
+        own = psycopg.connect(database.dsn(user=mallory), autocommit=True)
+        with own:
+            ToyPack(own, "planted_observability", "planted").add("pgque.queue.depth", 666, queue="q")
+        result = poll(database.dsn())
+        assert result.ignored == ("planted_observability",)
+        assert [pack.engine for pack in result.packs] == ["toy"]
+        assert values(result) == {"pgque.queue.depth": {"q": 1.0}}
+        trusting = poll(database.dsn(), packs=("planted_observability",))
+        assert sorted(pack.engine for pack in trusting.packs) == ["planted", "toy"]
+        connection.execute("drop schema toy_observability cascade")
+        assert (
+            "no trusted pack is installed (ignored: planted_observability)"
+            in poll_error(database.dsn()).message
+        )
+
+
+def test_one_planted_function_spoils_a_pack(database: Database, toy: ToyPack) -> None:
+    with monitor(database) as mallory:
+        connection = database.connect()
+        connection.execute(f"alter function toy_observability.queue_health() owner to {mallory}")
+        assert "no trusted pack" in poll_error(database.dsn()).message
+        connection.execute("alter function toy_observability.queue_health() owner to postgres")
+
+
+def test_the_owner_of_the_database_may_install_packs(database: Database) -> None:
+    connection = database.connect()
+    with monitor(database) as owner:
+        connection.execute(f"alter database {database.name} owner to {owner}")
+        with psycopg.connect(database.dsn(user=owner), autocommit=True) as own:
+            ToyPack(own)
+        assert [pack.engine for pack in poll(database.dsn()).packs] == ["toy"]
+        connection.execute(f"alter database {database.name} owner to postgres")
+
+
+def test_a_named_pack_that_is_missing_is_a_failure(database: Database, toy: ToyPack) -> None:
+    [failure] = poll(database.dsn(), packs=("nowhere",)).failures
+    assert "no pack in schema 'nowhere'" in failure.error.message
+
+
+def test_a_pack_can_not_write(database: Database, toy: ToyPack) -> None:
+    toy.replace_metrics("delete from toy_observability.row returning *")
+    error = poll_error(database.dsn())
+    assert error.kind is FailureKind.CONTRACT
+    assert "read-only transaction" in error.message
+
+
+def test_a_poll_leaves_no_transaction_behind(database: Database, toy: ToyPack) -> None:
+    connection = database.connect()
+
+    async def twice() -> list[str]:
+        poller = Poller(target(database.dsn()), CATALOGUE, Redactor())
+        states = []
+        try:
+            await poller.poll()
+            states.append(state())
+            toy.replace_metrics("select 'x', 'gauge', 1/0::numeric, null::jsonb")
+            with pytest.raises(PollError):
+                await poller.poll()
+            states.append(state())
+        finally:
+            await poller.close()
+        return states
+
+    def state() -> str:
+        query = "select state, application_name from pg_stat_activity where datname = %s"
+        rows = connection.execute(query, (database.name,)).fetchall()
+        return next(row[0] for row in rows if row[1] == "pgque-exporter")
+
+    assert asyncio.run(twice()) == ["idle", "idle"]
+
+
+def test_the_label_cache_holds_one_poll_only() -> None:
+    cache = LabelCache("shop")
+    for number in range(100):
+        cache.begin()
+        cache.get("toy", f'{{"queue": "q{number}"}}')
+        cache.get("toy", '{"queue": "always"}')
+    assert len(cache._current) + len(cache._previous) == 4

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import gzip
+import math
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import Metric as ParsedMetric
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from pgque_exporter.catalogue import Metric, MetricType, Source
+from pgque_exporter.exposition import (
+    Body,
+    Format,
+    HistogramSeries,
+    SampleWriter,
+    heading,
+    histogram_samples,
+    join,
+)
+from pgque_exporter.snapshot import Family, Series, Snapshot
+from tests.exporter.harness import CATALOGUE, DEPTH, SENT, labels, snapshot
+
+# Anything that a jsonb string can hold.
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+NAMES = TEXTS.filter(bool)
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
+
+
+def page(shot: Snapshot, form: Format) -> str:
+    end = "# EOF\n" if form is Format.OPENMETRICS else ""
+    return join(CATALOGUE, [SampleWriter().samples(shot)], form).decode() + end
+
+
+def parsed(text: str, form: Format) -> list[ParsedMetric]:
+    return list(parse_openmetrics(text) if form is Format.OPENMETRICS else parse_text(text))
+
+
+@pytest.mark.parametrize("form", Format)
+@given(rows=st.dictionaries(NAMES, NUMBERS, min_size=1, max_size=5))
+def test_any_label_value_and_number_reads_back(form: Format, rows: dict[str, float]) -> None:
+    series = tuple(Series(labels(queue=queue), value) for queue, value in rows.items())
+    shot = Snapshot("shop", 0, 0, (Family(DEPTH, series),), (), 0, {})
+    [family] = parsed(page(shot, form), form)
+    assert {sample.labels["queue"]: sample.value for sample in family.samples} == rows
+    assert (family.name, family.type, family.documentation) == ("pgque_queue_depth", "gauge", DEPTH.help)
+
+
+@pytest.mark.parametrize("form", Format)
+@given(text=TEXTS)
+def test_any_help_text_reads_back(form: Format, text: str) -> None:
+    text = text.strip()
+    metric = Metric("some.metric", MetricType.GAUGE, "1", (), Source.CONTRACT, text)
+    end = "# EOF\n" if form is Format.OPENMETRICS else ""
+    [family] = parsed(heading(metric, form).decode() + "some_metric 1\n" + end, form)
+    assert family.documentation == text
+
+
+def test_the_two_formats_byte_for_byte() -> None:
+    shot = Snapshot(
+        "shop",
+        0,
+        0,
+        (
+            Family(
+                CATALOGUE["pgque.ticker.last_tick_age_seconds"], (Series(labels(queue='a"b\\c\nd'), 1.5),)
+            ),
+            Family(SENT, (Series(labels(queue="q"), 12),)),
+        ),
+        (),
+        0,
+        {},
+    )
+    samples = [
+        'pgque_ticker_last_tick_age_seconds{engine="toy",database="shop",queue="a\\"b\\\\c\\nd"} 1.5',
+        'pgque_message_sent_total{engine="toy",database="shop",queue="q"} 12',
+    ]
+    tick_help = CATALOGUE["pgque.ticker.last_tick_age_seconds"].help
+    assert page(shot, Format.TEXT).splitlines() == [
+        f"# HELP pgque_ticker_last_tick_age_seconds {tick_help}",
+        "# TYPE pgque_ticker_last_tick_age_seconds gauge",
+        samples[0],
+        f"# HELP pgque_message_sent_total {SENT.help}",
+        "# TYPE pgque_message_sent_total counter",
+        samples[1],
+    ]
+    assert page(shot, Format.OPENMETRICS).splitlines() == [
+        f"# HELP pgque_ticker_last_tick_age_seconds {tick_help}",
+        "# TYPE pgque_ticker_last_tick_age_seconds gauge",
+        "# UNIT pgque_ticker_last_tick_age_seconds seconds",
+        samples[0],
+        f"# HELP pgque_message_sent {SENT.help}",
+        "# TYPE pgque_message_sent counter",
+        samples[1],
+        "# EOF",
+    ]
+
+
+def test_families_of_several_targets_are_merged() -> None:
+    one, two = SampleWriter().samples(snapshot(1, 2)), SampleWriter().samples(snapshot(3, metric=SENT))
+    text = join(CATALOGUE, [one, two, one], Format.TEXT).decode()
+    assert text.count("# TYPE pgque_queue_depth gauge\n") == 1
+    assert text.count("# TYPE") == 2
+    assert text.count("pgque_queue_depth{") == 4
+
+
+@pytest.mark.parametrize("form", Format)
+def test_histograms_read_back(form: Format) -> None:
+    metric = CATALOGUE["pgque.exporter.poll_duration_seconds"]
+    series = HistogramSeries((("database", "shop"),), (0.1, 1.0), (3, 0, 2), 4.25)
+    end = b"# EOF\n" if form is Format.OPENMETRICS else b""
+    [family] = parsed((heading(metric, form) + histogram_samples(metric, [series]) + end).decode(), form)
+    assert family.type == "histogram"
+    values = {
+        (sample.name.rpartition("_")[2], sample.labels.get("le")): sample.value for sample in family.samples
+    }
+    assert values == {
+        ("bucket", "0.1"): 3,
+        ("bucket", "1.0"): 3,
+        ("bucket", "+Inf"): 5,
+        ("sum", None): 4.25,
+        ("count", None): 5,
+    }
+
+
+@given(st.binary(max_size=5000), st.binary(max_size=300))
+def test_gzip_is_one_member_whatever_the_tail(plain: bytes, tail: bytes) -> None:
+    packed = Body.of(plain).gzip(tail)
+    stream = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    assert stream.decompress(packed) + stream.flush() == plain + tail
+    assert stream.eof
+    assert stream.unused_data == b""
+    assert gzip.decompress(packed) == plain + tail  # checks sum and length
+
+
+def test_prefixes_of_series_that_went_away_are_forgotten() -> None:
+    writer = SampleWriter()
+    for number in range(50):
+        series = (Series(labels(queue=f"q{number}"), 1.0),)
+        writer.samples(Snapshot("shop", 0, 0, (Family(DEPTH, series),), (), 0, {}))
+    assert sum(len(prefixes) for prefixes in writer._prefixes.values()) == 1
+
+
+def test_numbers_keep_their_precision() -> None:
+    values = (0.1, 1e300, 2**53 - 1, 123456789.123456, math.pi, 0.0, 5e-324)
+    text = SampleWriter().samples(snapshot(*values))["pgque.queue.depth"].decode()
+    assert [float(line.rpartition(" ")[2]) for line in text.splitlines()] == list(values)
+    assert " 9007199254740991\n" in text
