@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from datetime import timedelta
-from itertools import pairwise
 
 import psycopg
 import pytest
@@ -67,24 +66,34 @@ def test_a_tick_comes_with_any_event_when_the_last_is_old_enough(db: Connection)
     assert ticker(db) == 2
 
 
-def test_an_idle_queue_ticks_ever_more_seldom(db: Connection) -> None:
-    """After 3 s, then after twice the last pause, up to a minute; an event starts it afresh."""
-
-    def pause_until_tick() -> int:
-        for second in range(1, 100):
-            age_ticks(db, "1 second")
-            if ticker(db) is not None:
-                return second
-        raise AssertionError("no tick at all")
-
-    pauses = [pause_until_tick() for _ in range(7)]
-    assert pauses[0] == 3
-    assert pauses[-1] == 60
-    for earlier, later in pairwise(pauses):
-        assert min(60, 2 * earlier) <= later <= min(60, 2 * earlier + 1)
-
-    send(db, "orders", "x")
-    assert [pause_until_tick() for _ in range(3)] == [3, 3, 7]
+@pytest.mark.parametrize(
+    ("last_pause", "last_had_events", "new_event", "due_after"),
+    [
+        ("1 hour", True, False, "1 hour"),  # the first idle tick comes as soon as one with events would
+        ("1 hour", False, False, "2 hours"),
+        ("5 hours", False, False, "10 hours"),
+        ("15 hours", False, False, "20 hours"),
+        ("20 hours", False, False, "20 hours"),
+        ("10 minutes", False, False, "1 hour"),
+        ("15 hours", False, True, "1 hour"),  # an event ends the idling at once
+    ],
+)
+def test_an_idle_queue_ticks_ever_more_seldom(
+    db: Connection, last_pause: str, last_had_events: bool, new_event: bool, due_after: str
+) -> None:
+    """After max_lag, then each time after twice the last pause, and at the latest after idle_period."""
+    value(db, "select pgque.set_queue_config('orders', 'ticker_max_lag', '1 hour')")
+    value(db, "select pgque.set_queue_config('orders', 'ticker_idle_period', '20 hours')")
+    db.execute("select setval('pgque.event_1_id_seq', %s)", (11 if new_event else 10,))
+    for age, expected in ((f"{due_after} -1 minute", False), (f"{due_after} 1 minute", True)):
+        db.execute("delete from pgque.tick")
+        db.execute(
+            "insert into pgque.tick (tick_queue, tick_id, tick_time, tick_event_seq) values"
+            " (1, 0, now() - %(age)s::interval - %(pause)s::interval, %(before)s),"
+            " (1, 1, now() - %(age)s::interval, 10)",
+            {"age": age, "pause": last_pause, "before": 9 if last_had_events else 10},
+        )
+        assert (ticker(db) is not None) is expected, age
 
 
 def test_ticker_serves_all_queues_and_counts_them(db: Connection) -> None:
