@@ -1361,8 +1361,8 @@ grant execute on function pgque.unsubscribe(text, text) to pgque_reader;
 -- next_batch_custom() takes not the very next tick but the first that satisfies every condition
 -- given: old enough (min_lag), enough events (min_count), enough time covered (min_interval).
 --
--- A poll that finds nothing is by far the most frequent call. It only reads: no lock, no transaction
--- id, nothing to flush. Whatever it does find is looked at again under the lock.
+-- A poll that finds nothing is by far the most frequent call. So the first look only reads: no lock,
+-- no transaction id, nothing to flush.
 
 create or replace function pgque.next_batch_custom(
     queue_name text, consumer_name text,
@@ -1381,80 +1381,81 @@ declare
     v_prev record;
     v_next record;
 begin
-    for v_locked in 0 .. 1 loop
-        if v_locked = 0 then
-            select s.sub_id, s.sub_queue, s.sub_last_tick, s.sub_batch, s.sub_next_tick, s.sub_role
-            into v_sub
-            from pgque.queue as q
-            join pgque.subscription as s on s.sub_queue = q.queue_id
-            join pgque.consumer as c on c.co_id = s.sub_consumer
-            where q.queue_name = next_batch_custom.queue_name
-              and c.co_name = next_batch_custom.consumer_name;
-        else
-            select s.sub_id, s.sub_queue, s.sub_last_tick, s.sub_batch, s.sub_next_tick, s.sub_role
-            into v_sub
-            from pgque.subscription as s
-            where s.sub_id = v_sub.sub_id
-            for update;
-        end if;
-        if not found then
-            if not exists (
-                select from pgque.queue as q where q.queue_name = next_batch_custom.queue_name
-            ) then
-                raise exception 'queue not found: %', next_batch_custom.queue_name
-                    using errcode = 'undefined_object';
-            end if;
-            raise exception 'not subscriber to queue: %/%',
-                next_batch_custom.queue_name, next_batch_custom.consumer_name
+    select s.sub_id, s.sub_role, s.sub_batch is not null or exists (
+               select
+               from pgque.tick as t
+               where t.tick_queue = s.sub_queue and t.tick_id > s.sub_last_tick
+           ) as has_work
+    into v_sub
+    from pgque.queue as q
+    join pgque.subscription as s on s.sub_queue = q.queue_id
+    join pgque.consumer as c on c.co_id = s.sub_consumer
+    where q.queue_name = next_batch_custom.queue_name
+      and c.co_name = next_batch_custom.consumer_name;
+    if not found then
+        if not exists (select from pgque.queue as q where q.queue_name = next_batch_custom.queue_name) then
+            raise exception 'queue not found: %', next_batch_custom.queue_name
                 using errcode = 'undefined_object';
         end if;
-        if v_sub.sub_role <> 'normal' then
-            raise exception 'consumer % of queue % belongs to a cooperative group',
-                next_batch_custom.consumer_name, next_batch_custom.queue_name
-                using errcode = 'object_not_in_prerequisite_state',
-                      hint = 'Its batches are handed out per member: use pgque.receive_coop() or the '
-                             'next_batch() form with a subconsumer.';
-        end if;
+        raise exception 'not subscriber to queue: %/%',
+            next_batch_custom.queue_name, next_batch_custom.consumer_name
+            using errcode = 'undefined_object';
+    end if;
+    if v_sub.sub_role <> 'normal' then
+        raise exception 'consumer % of queue % belongs to a cooperative group',
+            next_batch_custom.consumer_name, next_batch_custom.queue_name
+            using errcode = 'object_not_in_prerequisite_state',
+                  hint = 'Its batches are handed out per member: use pgque.receive_coop() or the '
+                         'next_batch() form with a subconsumer.';
+    end if;
+    if not v_sub.has_work then
+        return;
+    end if;
 
-        select t.tick_time, t.tick_event_seq
-        into v_prev
-        from pgque.tick as t
-        where t.tick_queue = v_sub.sub_queue
-          and t.tick_id = v_sub.sub_last_tick;
-        if not found then
-            raise exception 'position of consumer % in queue % is lost: tick % does not exist',
-                next_batch_custom.consumer_name, next_batch_custom.queue_name, v_sub.sub_last_tick
-                using errcode = 'data_corrupted',
-                      hint = 'Choose another position by pgque.register_consumer_at().';
-        end if;
+    -- From here on alone: of two workers with one name, the second waits and finds what the first left.
+    select s.sub_id, s.sub_queue, s.sub_last_tick, s.sub_batch, s.sub_next_tick
+    into v_sub
+    from pgque.subscription as s
+    where s.sub_id = v_sub.sub_id
+    for update;
+    if not found then
+        raise exception 'not subscriber to queue: %/%',
+            next_batch_custom.queue_name, next_batch_custom.consumer_name
+            using errcode = 'undefined_object';
+    end if;
 
-        if v_sub.sub_batch is not null then
-            select t.tick_id, t.tick_time, t.tick_event_seq
-            into v_next
-            from pgque.tick as t
-            where t.tick_queue = v_sub.sub_queue
-              and t.tick_id = v_sub.sub_next_tick;
-        else
-            select t.tick_id, t.tick_time, t.tick_event_seq
-            into v_next
-            from pgque.tick as t
-            where t.tick_queue = v_sub.sub_queue
-              and t.tick_id > v_sub.sub_last_tick
-              and t.tick_event_seq - v_prev.tick_event_seq
-                  >= coalesce(next_batch_custom.min_count, 0)
-              and (next_batch_custom.min_interval is null
-                   or t.tick_time - v_prev.tick_time >= next_batch_custom.min_interval)
-              and (next_batch_custom.min_lag is null
-                   or t.tick_time <= clock_timestamp() - next_batch_custom.min_lag)
-            order by t.tick_id
-            limit 1;
-            if not found then
-                return;
-            end if;
-        end if;
-    end loop;
+    select t.tick_time, t.tick_event_seq
+    into v_prev
+    from pgque.tick as t
+    where t.tick_queue = v_sub.sub_queue
+      and t.tick_id = v_sub.sub_last_tick;
+    if not found then
+        raise exception 'position of consumer % in queue % is lost: tick % does not exist',
+            next_batch_custom.consumer_name, next_batch_custom.queue_name, v_sub.sub_last_tick
+            using errcode = 'data_corrupted',
+                  hint = 'Choose another position by pgque.register_consumer_at().';
+    end if;
+
+    select t.tick_id, t.tick_time, t.tick_event_seq
+    into v_next
+    from pgque.tick as t
+    where t.tick_queue = v_sub.sub_queue
+      and case
+              when v_sub.sub_batch is not null then t.tick_id = v_sub.sub_next_tick
+              else t.tick_event_seq - v_prev.tick_event_seq >= coalesce(next_batch_custom.min_count, 0)
+                   and (next_batch_custom.min_interval is null
+                        or t.tick_time - v_prev.tick_time >= next_batch_custom.min_interval)
+                   and (next_batch_custom.min_lag is null
+                        or t.tick_time <= clock_timestamp() - next_batch_custom.min_lag)
+          end
+      and t.tick_id > v_sub.sub_last_tick
+    order by t.tick_id
+    limit 1;
 
     if v_sub.sub_batch is null then
+        if not found then
+            return;
+        end if;
         v_sub.sub_batch := nextval('pgque.batch_id_seq');
         update pgque.subscription as s
         set sub_batch = v_sub.sub_batch, sub_next_tick = v_next.tick_id, sub_active = now()

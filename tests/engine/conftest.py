@@ -25,7 +25,8 @@ def engine_database(cluster: Cluster, reused_database: str) -> Iterator[Database
     with psycopg.connect(cluster.dsn(reused_database), autocommit=True) as admin:
         admin.execute(
             "select pg_terminate_backend(pid, 5000) from pg_stat_activity"
-            " where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'"
+            " where datname = current_database() and backend_type = 'client backend'"
+            " and pid <> pg_backend_pid()"
         )
         admin.execute("set client_min_messages = warning")
         for (schema,) in admin.execute(

@@ -109,7 +109,7 @@ def test_the_client_knows_the_errors(engine_database: Database, db: Connection) 
                 call()
         with pytest.raises(pgque.PgqueConsumerNotFound):
             client.receive("orders", "nobody")
-        stray = pgque.Message(1, 99, "t", "p", None, None)  # type: ignore[arg-type]
+        stray = pgque.Message(1, 99, "t", "p", None, None)
         with pytest.raises(pgque.PgqueBatchNotFound):
             client.nack(99, stray)
 

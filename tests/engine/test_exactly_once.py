@@ -203,7 +203,7 @@ def test_every_consumer_gets_every_committed_event_exactly_once(
         lambda: settle(load),
     ]
     with running(load, *background):
-        with running(load, *(lambda n=n: write(load, n) for n in range(WRITERS))):  # type: ignore[misc]
+        with running(load, *(lambda n=n: write(load, n) for n in range(WRITERS))):
             pass
         load.written.set()
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+
 import psycopg
 import pytest
 
-from tests.support.database import Connection, Database
+from tests.support.database import Connection, Database, wait_until
 from tests.support.queue import (
     ack,
     consume,
@@ -128,6 +130,33 @@ def test_step_two_leaves_a_switch_alone_that_is_not_committed(
     assert value(db, "select pgque.maint_rotate_tables_step2()") == 1
 
 
+def test_step_two_leaves_a_switch_alone_that_was_committed_while_it_waited(
+    engine_database: Database, db: Connection
+) -> None:
+    """Its transaction id is then from before the switch, though the switch is there to be seen."""
+    drain(db, "fast", "slow")
+    db.execute("update pgque.queue set queue_switch_time = now() - interval '3 hours'")
+    assert value(db, "select pgque.maint()") == 1
+    switching = engine_database.connect(autocommit=False)
+    switching.execute("update pgque.queue set queue_switch_step1 = pg_current_xact_id()")
+
+    completing = engine_database.connect()
+    pid = completing.info.backend_pid
+    completed: list[int] = []
+    thread = threading.Thread(
+        target=lambda: completed.append(value(completing, "select pgque.maint_rotate_tables_step2()"))
+    )
+    thread.start()
+    wait_until(
+        lambda: value(db, "select wait_event_type = 'Lock' from pg_stat_activity where pid = %s", pid),
+        what="step two waits for the row of the queue",
+    )
+    switching.commit()
+    thread.join()
+    assert completed == [0]
+    assert value(db, "select pgque.maint_rotate_tables_step2()") == 1
+
+
 def test_the_slowest_consumer_is_the_brake(db: Connection) -> None:
     drain(db, "fast", "slow")
     assert rotate(db, "stream")
@@ -226,7 +255,7 @@ def test_rotation_does_not_wait_for_a_lock(engine_database: Database, db: Connec
     drain(db, "fast", "slow")
     reader = engine_database.connect(autocommit=False)
     value(reader, "select count(*) from pgque.event_1_1")
-    db.execute("set lock_timeout = '5s'")
+    db.execute("set statement_timeout = '5s'")  # not lock_timeout: that is what "no lock" looks like
     assert not rotate(db, "stream")
     reader.rollback()
     assert rotate(db, "stream")
