@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
+import traceback
 from collections.abc import Sequence
 from types import ModuleType
 
@@ -41,7 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except Exception as error:
         if debug:
-            raise
+            from pgque_exporter.redaction import Redactor
+
+            print(Redactor()(traceback.format_exc()), file=sys.stderr)
         return _fail(f"unexpected {type(error).__name__}. Run it again with --debug to see where", 1)
 
 

@@ -161,6 +161,7 @@ def _from_text(variable: str, value: str) -> object:
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SHORTEST, _LONGEST = 0.01, 86400.0
+_LONGEST_NAME = 200
 
 
 def parse_duration(text: object) -> float:
@@ -309,8 +310,9 @@ def _target(raw: _RawConfig, target: _RawTarget, index: int, where: Where) -> Ta
     path = ("targets", index)
     database = _check_dsn(target.dsn, where((*path, "dsn")))
     name = target.name if target.name is not None else database
-    if not name.strip() or len(name) > 200:
-        raise UserError("a target's name must have 1 to 200 characters", where=where((*path, "name")))
+    if not name.strip() or len(name) > _LONGEST_NAME or not name.isprintable():
+        what = f"a target's name must have 1 to {_LONGEST_NAME} printable characters"
+        raise UserError(what, where=where((*path, "name")))
     interval = target.interval or raw.interval
     timeout = target.timeout or raw.timeout or min(interval, LONGEST_DEFAULT_TIMEOUT)
     stale_after = raw.stale_after or interval * STALE_INTERVALS
@@ -342,7 +344,7 @@ def _check_dsn(dsn: str, where: str) -> str:
     if service := given.get("service"):
         return str(given.get("dbname") or service)
     defaults = {
-        option.keyword.decode(): option.val.decode()
+        option.keyword.decode(): option.val.decode("utf-8", "replace")
         for option in psycopg.pq.Conninfo.get_defaults()
         if option.val
     }

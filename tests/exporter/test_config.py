@@ -107,7 +107,12 @@ MISTAKES = {
         3,
         "a target named 'shop' exists already",
     ),
-    "empty name": ("targets:\n  - dsn: dbname=x\n    name: ''\n", 3, "must have 1 to 200 characters"),
+    "empty name": ("targets:\n  - dsn: dbname=x\n    name: ''\n", 3, "must have 1 to 200 printable"),
+    "half a character": (
+        'targets:\n  - dsn: dbname=x\n    name: "\\ud800"\n',
+        3,
+        "must have 1 to 200 printable",
+    ),
     "password file missing": (
         TARGET + "    password_file: /no/such\n",
         3,

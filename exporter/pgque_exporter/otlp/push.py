@@ -105,8 +105,11 @@ class Pusher:
 
     async def close(self, seconds: float) -> None:
         """Deliver what is waiting, for at most `seconds`; what is left then counts as dropped."""
-        if not self._tasks:
-            return
+        if self._tasks:
+            await self._finish(seconds)
+        await self._transport.close()
+
+    async def _finish(self, seconds: float) -> None:
         encode, deliver, own = self._tasks
         own.cancel()
         deadline = time.monotonic() + seconds
@@ -121,7 +124,6 @@ class Pusher:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._settle("dropped", self.ledger.on_the_way)
-        await self._transport.close()
 
     async def _own_loop(self) -> None:
         while True:
