@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+
 import psycopg
 import pytest
 
-from tests.support.database import Connection, Database
+from tests.support.database import Connection, Database, wait_until
 from tests.support.queue import consume, create_queue, nack, receive, rows, send, tick, value
 
 
@@ -73,6 +75,31 @@ def test_dropping_is_refused_while_consumers_are_attached(db: Connection) -> Non
         assert rows(db, f"select from pgque.{table}") == []
     with pytest.raises(psycopg.Error, match="queue not found: orders"):
         db.execute("select pgque.drop_queue('orders')")
+
+
+def test_dropping_lets_a_consumer_at_work_finish(engine_database: Database, db: Connection) -> None:
+    create_queue(db, "orders", "app")
+    value(db, "select pgque.set_queue_config('orders', 'max_retries', '0')")
+    send(db, "orders", "x")
+    tick(db, "orders")
+    worker = engine_database.connect(autocommit=False)
+    [message] = receive(worker, "orders", "app")
+
+    dropping = engine_database.connect()
+    pid = dropping.info.backend_pid
+    dropped: list[int] = []
+    thread = threading.Thread(
+        target=lambda: dropped.append(value(dropping, "select pgque.drop_queue('orders', true)"))
+    )
+    thread.start()
+    wait_until(
+        lambda: value(db, "select wait_event_type = 'Lock' from pg_stat_activity where pid = %s", pid),
+        what="the drop waits for the consumer",
+    )
+    nack(worker, message)
+    worker.commit()
+    thread.join()
+    assert dropped == [1]
 
 
 def test_dropping_leaves_other_queues_alone(db: Connection) -> None:

@@ -11,6 +11,16 @@ declare
     v_id       int4;
     v_consumer int4;
 begin
+    -- Consumers at work first, and let them finish: one of them may still have to refer to the row of
+    -- the queue that is locked next.
+    if drop_queue.force then
+        perform
+        from pgque.subscription as s
+        join pgque.queue as q on q.queue_id = s.sub_queue
+        where q.queue_name = drop_queue.queue
+        for update of s;
+    end if;
+
     select q.queue_id
     into v_id
     from pgque.queue as q
