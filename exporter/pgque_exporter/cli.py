@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()  # whoever read our output has gone; nothing is left to say
         return 1
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - a person gets a line, not a traceback
         if debug:
             from pgque_exporter.redaction import Redactor
 

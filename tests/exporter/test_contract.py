@@ -294,7 +294,7 @@ def test_a_poll_leaves_no_transaction_behind(database: Database, toy: ToyPack) -
     def state() -> str:
         query = "select state, application_name from pg_stat_activity where datname = %s"
         rows = connection.execute(query, (database.name,)).fetchall()
-        return next(row[0] for row in rows if row[1] == "pgque-exporter")
+        return next(str(row[0]) for row in rows if row[1] == "pgque-exporter")
 
     assert asyncio.run(twice()) == ["idle", "idle"]
 
