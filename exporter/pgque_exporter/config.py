@@ -132,6 +132,7 @@ _VARIABLES: tuple[tuple[str, str, str], ...] = (
     ("PGQUE_LISTEN", "", "listen"),
     ("PGQUE_INTERVAL", "", "interval"),
     ("PGQUE_TIMEOUT", "", "timeout"),
+    ("PGQUE_STALE_AFTER", "", "stale_after"),
     ("PGQUE_LOG_LEVEL", "", "log_level"),
     ("OTEL_EXPORTER_OTLP_ENDPOINT", "otlp", "endpoint"),
     ("OTEL_EXPORTER_OTLP_PROTOCOL", "otlp", "protocol"),

@@ -32,8 +32,11 @@ _LINKS = (
 _DEPTH = "pgque.queue.depth"
 _OLDEST = "pgque.queue.oldest_message_age_seconds"
 _RATE = "pgque.queue.throughput"
+_RETRYING = "pgque.message.retry_waiting"
+_DEAD = "pgque.message.dead_lettered"
 _PENDING = "pgque.consumer.pending_events"
 _LAG = "pgque.consumer.lag_seconds"
+_NUMBERS = 5  # columns between the name and the health
 
 
 def render(health: Health, queues: Mapping[str, Sequence[QueueView]]) -> str:
@@ -87,7 +90,8 @@ def _queues(target: TargetHealth, queues: Sequence[QueueView] | None) -> str:
     return (
         '<div class="wide"><table><thead><tr><th>Queue and its consumers</th>'
         '<th class="num">Depth or pending</th>'
-        '<th class="num">Oldest or lag</th><th class="num">Events/s</th><th>Health</th></tr></thead>'
+        '<th class="num">Oldest or lag</th><th class="num">Events/s</th>'
+        '<th class="num">Retrying</th><th class="num">Dead letters</th><th>Health</th></tr></thead>'
         f"<tbody>{rows}</tbody></table></div>"
         + (
             f'<p class="empty">{more:,} more queues are in <a href="/metrics">the metrics</a>.</p>'
@@ -99,26 +103,29 @@ def _queues(target: TargetHealth, queues: Sequence[QueueView] | None) -> str:
 
 def _queue(queue: QueueView, *, with_engine: bool) -> Iterator[str]:
     name = f"{queue.name} ({queue.engine})" if with_engine else queue.name
-    yield _row("", name, queue.metrics, (_DEPTH, _OLDEST, _RATE), _pill(queue.status))
+    yield _row("", name, queue.metrics, (_DEPTH, _OLDEST, _RATE, _RETRYING, _DEAD), _pill(queue.status))
     for check in queue.checks:
-        yield f'<tr class="note"><td colspan="5">{_check(check.check, check.status, check.detail)}</td></tr>'
+        yield f'<tr class="note"><td colspan="7">{_check(check.check, check.status, check.detail)}</td></tr>'
     for consumer in queue.consumers:
         yield _consumer(consumer)
 
 
 def _consumer(consumer: ConsumerView) -> str:
-    return _row("consumer", consumer.name, consumer.metrics, (_PENDING, _LAG, ""), "")
+    return _row("consumer", consumer.name, consumer.metrics, (_PENDING, _LAG), "")
 
 
-def _row(kind: str, name: str, metrics: Mapping[str, float], columns: tuple[str, str, str], last: str) -> str:
-    count, age, rate = (metrics.get(column) for column in columns)
-    cells = (
-        "" if count is None else f"{count:,.0f}",
-        "" if age is None else duration(age),
-        "" if rate is None else f"{rate:,.1f}",
-    )
+def _row(kind: str, name: str, metrics: Mapping[str, float], columns: Sequence[str], last: str) -> str:
+    cells = [_cell(column, metrics.get(column)) for column in columns] + [""] * (_NUMBERS - len(columns))
     numbers = "".join(f'<td class="num">{cell}</td>' for cell in cells)
     return f'<tr class="{kind}"><td class="name">{_text(name)}</td>{numbers}<td>{last}</td></tr>'
+
+
+def _cell(column: str, value: float | None) -> str:
+    if value is None:
+        return ""
+    if column in (_OLDEST, _LAG):
+        return duration(value)
+    return f"{value:,.1f}" if column == _RATE else f"{value:,.0f}"
 
 
 def _check(name: str, status: str, detail: str) -> str:

@@ -198,13 +198,14 @@ def test_the_environment_alone_is_enough_for_one_database(tmp_path: Path) -> Non
         PGQUE_LISTEN="[::1]:9000",
         PGQUE_INTERVAL="1m",
         PGQUE_TIMEOUT="2s",
+        PGQUE_STALE_AFTER="90s",
         OTEL_EXPORTER_OTLP_ENDPOINT="http://collector:4318",
         OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf",
         OTEL_EXPORTER_OTLP_HEADERS="api-key=a%20b,tenant=x",
         OTEL_EXPORTER_OTLP_TIMEOUT="2500",
     )
     [target] = config.targets
-    assert (target.name, target.interval, target.timeout) == ("shop", 60.0, 2.0)
+    assert (target.name, target.interval, target.timeout, target.stale_after) == ("shop", 60.0, 2.0, 90.0)
     assert target.password_file == secret
     assert config.listen == Listen("::1", 9000)
     assert config.otlp is not None
