@@ -22,6 +22,7 @@ T = TypeVar("T")
 
 APPLICATION_NAME = "pgque-exporter"
 _LONGEST_MESSAGE = 500
+_ASKS_BACK = " Is the server running on that host and accepting TCP/IP connections?"
 _GIVE_UP = 0.5  # seconds that a broken-off operation gets to notice
 
 
@@ -160,4 +161,5 @@ def connection_hint(message: str) -> str:
 def one_line(error: object, redact: Redactor) -> str:
     """The error's text, redacted, on one line of limited length."""
     text = " ".join(redact(error).split()) or type(error).__name__
+    text = text.removesuffix(_ASKS_BACK).rstrip(".")  # the hint says it better
     return text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]}..."

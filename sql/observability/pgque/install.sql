@@ -17,7 +17,7 @@ begin
         or to_regclass('pgque.subscription') is null
     then
         raise exception 'the PgQue engine is not installed in database "%"', current_database()
-            using hint = 'Install it first: pgque-exporter sql install --with-engine, or \i sql/pgque/install.sql';
+            using hint = 'Install it first: pgque-exporter sql install --with-queue, or \i sql/pgque/install.sql';
     end if;
 end
 $$;
