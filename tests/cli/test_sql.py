@@ -1,0 +1,297 @@
+"""Installing, verifying, printing and removing packs on real servers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from pgque_exporter.commands import sql as command
+from tests.cli.conftest import Run, owned_by
+from tests.support.database import Connection, Database, server_programs
+from tests.support.queue import create_queue, rows, send, tick, value
+
+PASSWORD = "correct-horse"
+
+
+def catalogue_of(connection: Connection) -> dict[str, object]:
+    """All that a pack could leave behind in a database, without object ids."""
+    outside = "not in ('pg_catalog', 'information_schema', 'pg_toast')"
+    return {
+        "functions": rows(
+            connection,
+            "select p.oid::regprocedure::text as name, md5(p.prosrc), p.proconfig, p.proacl::text"
+            " from pg_proc p join pg_namespace n on n.oid = p.pronamespace"
+            f" where n.nspname {outside} order by name",
+        ),
+        "relations": rows(
+            connection,
+            "select c.oid::regclass::text as name, c.relkind, c.relacl::text"
+            " from pg_class c join pg_namespace n on n.oid = c.relnamespace"
+            f" where n.nspname {outside} order by name",
+        ),
+        "columns": rows(
+            connection,
+            "select attrelid::regclass::text as name, attname, attacl::text from pg_attribute"
+            " where attacl is not null order by name, attname",
+        ),
+        "types": rows(
+            connection,
+            "select t.oid::regtype::text as name, t.typacl::text"
+            " from pg_type t join pg_namespace n on n.oid = t.typnamespace"
+            f" where n.nspname {outside} order by name",
+        ),
+        "schemas": rows(
+            connection,
+            "select nspname, nspacl::text from pg_namespace where nspname !~ '^pg_' order by nspname",
+        ),
+        "default rights": rows(
+            connection, "select defaclrole::regrole::text, defaclobjtype, defaclacl::text from pg_default_acl"
+        ),
+        "triggers": rows(connection, "select tgrelid::regclass::text, tgname from pg_trigger"),
+        "settings": rows(connection, "select setconfig from pg_db_role_setting"),
+    }
+
+
+def test_a_pack_goes_without_a_trace_but_the_role(run: Run, engine_database: Database) -> None:
+    connection = engine_database.connect()
+    create_queue(connection, "orders", "app")
+    send(connection, "orders", "one")
+    tick(connection, "orders")
+    before = catalogue_of(connection)
+    where = ("--dsn", engine_database.dsn())
+
+    expected = f"{engine_database.name}: observability pack of pgque installed\n"
+    assert run("sql", "install", *where) == (0, expected, "")
+    installed = catalogue_of(connection)
+    assert installed != before
+    assert value(connection, "select consumers from pgque.queue_stats()") == 1
+    assert run("sql", "verify", *where) == (
+        0, f"{engine_database.name}: pack in schema pgque: whole and safe\n", "",
+    )  # fmt: skip
+
+    assert run("sql", "install", "--engine", "pgque", *where)[0] == 0
+    assert catalogue_of(connection) == installed
+
+    assert run("sql", "uninstall", "--engine", "pgque", *where) == (
+        0, f"{engine_database.name}: observability pack of pgque removed\n", "",
+    )  # fmt: skip
+    assert catalogue_of(connection) == before
+    assert value(connection, "select count(*) from pg_roles where rolname = 'pgque_monitor'") == 1
+    assert value(connection, "select count(*) from pgque.receive('orders', 'app', 10)") == 1
+
+    # Nothing left to remove is no error.
+    assert run("sql", "uninstall", "--engine", "pgque", *where)[0] == 0
+    assert catalogue_of(connection) == before
+    code, _, error = run("sql", "verify", *where)
+    assert code == 1
+    told = f"{engine_database.name}: no pack is installed. Run `pgque-exporter sql install`"
+    assert error == f"pgque-exporter: error: {told}\n"
+
+
+def test_the_queue_engine_comes_and_goes_with_its_pack(run: Run, database: Database) -> None:
+    connection = database.connect()
+    before = catalogue_of(connection)
+    where = ("--dsn", database.dsn())
+    assert run("sql", "install", "--with-queue", *where) == (
+        0,
+        f"{database.name}: queue engine pgque installed\n"
+        f"{database.name}: observability pack of pgque installed\n",
+        "",
+    )
+    create_queue(connection, "orders", "app")
+    assert run("sql", "install", "--with-queue", *where)[0] == 0
+    assert value(connection, "select queue_name from pgque.queue_stats()") == "orders"
+
+    code, out, error = run("sql", "uninstall", "--engine", "pgque", "--with-queue", *where)
+    assert (code, out) == (2, "")
+    assert "deletes every queue and every event of pgque. Add --force" in error
+    assert value(connection, "select queue_name from pgque.queue_stats()") == "orders"
+
+    code, out, _ = run("sql", "uninstall", "--engine", "pgque", "--with-queue", "--force", *where)
+    assert code == 0
+    assert "queue engine pgque removed with all its queues" in out
+    assert catalogue_of(connection) == before
+
+
+def test_uninstall_wants_to_be_told_which(run: Run, pack_database: Database) -> None:
+    code, _, error = run("sql", "uninstall", "--dsn", pack_database.dsn())
+    assert code == 2
+    assert "--engine" in error
+
+
+def test_an_owner_without_other_rights_may_install(login: str, run: Run, engine_database: Database) -> None:
+    # The engine's schema is the superuser's; an empty database of one's own is another matter.
+    connection = engine_database.connect()
+    connection.execute("drop schema pgque cascade")
+    owned_by(engine_database, login)
+    where = ("--dsn", engine_database.dsn(user=login))
+    # The roles are there from other databases: only creating them takes more than ownership.
+    connection.execute("do $$ begin create role pgque_monitor; exception when duplicate_object then end $$")
+    assert run("sql", "install", "--with-queue", *where)[::2] == (0, "")
+    assert run("sql", "verify", *where)[0] == 0
+    assert run("sql", "uninstall", "--engine", "pgque", "--with-queue", "--force", *where)[::2] == (0, "")
+
+
+@pytest.mark.parametrize("action", ["install", "uninstall", "install --with-queue"])
+def test_without_rights_nothing_happens(run: Run, pack_database: Database, login: str, action: str) -> None:
+    connection = pack_database.connect()
+    before = catalogue_of(connection)
+    where = ("--engine", "pgque", "--dsn", pack_database.dsn(user=login))
+    code, out, error = run("sql", *action.split(), *where)
+    assert (code, out) == (1, "")
+    assert error.count("\n") == 1
+    assert f"The user {login} may not do that: connect as the owner" in error
+    assert catalogue_of(connection) == before
+
+
+@pytest.mark.parametrize("action", ["install", "uninstall", "verify", "print"])
+def test_an_unknown_engine_gets_the_list_of_the_known(run: Run, action: str) -> None:
+    where = () if action == "print" else ("--dsn", "host=127.0.0.1 port=1")
+    code, out, error = run("sql", action, "--engine", "rabbit", *where)
+    assert (code, out) == (2, "")
+    assert error.startswith("pgque-exporter: error: there is no observability pack for 'rabbit'. Known: ")
+    assert "pgque" in error.partition("Known")[2]
+
+
+def test_an_absent_engine_is_one_line_with_a_remedy(run: Run, database: Database) -> None:
+    before = catalogue_of(database.connect())
+    for words in ((), ("--engine", "pgque")):
+        code, out, error = run("sql", "install", *words, "--dsn", database.dsn())
+        assert (code, out) == (1, "")
+        assert error.count("\n") == 1
+        if words:
+            assert "the PgQue engine is not installed" in error
+            assert "pgque-exporter sql install --with-" in error
+    assert catalogue_of(database.connect()) == before
+
+
+def test_an_install_that_fails_at_its_end_leaves_no_beginning(run: Run, engine_database: Database) -> None:
+    connection = engine_database.connect()
+    # Replacing it would change its return type, which PostgreSQL refuses.
+    connection.execute(
+        "create function pgque.stuck_consumers(interval) returns int language sql as 'select 1'"
+    )
+    before = catalogue_of(connection)
+    code, out, error = run("sql", "install", "--dsn", engine_database.dsn())
+    assert (code, out) == (1, "")
+    assert "cannot change return type of existing function" in error
+    assert catalogue_of(connection) == before
+
+
+def test_it_gives_up_rather_than_block_the_queues(
+    run: Run, pack_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "_LOCK_TIMEOUT", "200ms")
+    connection = pack_database.connect()
+    create_queue(connection, "orders", "app")
+    with psycopg.connect(pack_database.dsn()) as busy:
+        busy.execute("select * from pgque.queue")  # holds its lock until the transaction ends
+        code, _, error = run(
+            "sql", "uninstall", "--engine", "pgque", "--with-queue", "--force", "--dsn", pack_database.dsn()
+        )
+    assert code == 1
+    assert "Others are using these objects: nothing was changed" in error
+    assert value(connection, "select count(*) from pgque.queue") == 1
+
+
+def test_verify_names_what_is_wrong(run: Run, pack_database: Database) -> None:
+    connection = pack_database.connect()
+    connection.execute("grant execute on function pgque.queue_stats() to public")
+    connection.execute("drop function pgque.stuck_consumers(interval)")
+    where = ("--dsn", pack_database.dsn())
+    code, out, _ = run("sql", "verify", *where)
+    assert code == 1
+    assert f"{pack_database.name}: pgque.queue_stats() may be executed by everyone" in out
+    assert f"{pack_database.name}: pgque.stuck_consumers(interval) is missing" in out
+    assert run("sql", "install", *where)[0] == 0
+    assert run("sql", "verify", "--engine", "pgque", *where)[0] == 0
+
+
+def test_the_monitor_role_can_be_granted_on_the_way(run: Run, engine_database: Database, login: str) -> None:
+    where = ("--dsn", engine_database.dsn())
+    code, _, error = run("sql", "install", "--grant-to", "no_such_role", *where)
+    assert code == 1
+    assert "there is no role 'no_such_role' on this server" in error
+    assert value(engine_database.connect(), "select to_regprocedure('pgque.queue_stats()')") is None
+
+    assert run("sql", "install", "--grant-to", login, *where)[::2] == (0, "")
+    code, out, _ = run("status", "--dsn", engine_database.dsn(user=login))
+    assert code == 0
+    assert "All is well." in out
+
+
+def test_every_database_of_a_file_gets_the_pack(
+    run: Run, engine_database: Database, pack_database: Database, tmp_path: Path
+) -> None:
+    file = tmp_path / "pgque-exporter.yaml"
+    file.write_text(
+        "targets:\n"
+        f"  - {{name: one, dsn: '{engine_database.dsn()}'}}\n"
+        f"  - {{name: two, dsn: '{pack_database.dsn()}'}}\n"
+    )
+    code, out, _ = run("sql", "install", "--config", str(file))
+    assert code == 0
+    assert out == "one: observability pack of pgque installed\ntwo: observability pack of pgque installed\n"
+    assert run("sql", "verify", "--config", str(file))[1].count("whole and safe") == 2
+
+
+def test_what_is_printed_works_in_psql(database: Database, login: str, run: Run) -> None:
+    psql: list[str | Path] = [
+        server_programs("pg18") / "psql",
+        "-X",
+        "-q",
+        "-v",
+        "ON_ERROR_STOP=1",
+        "-f",
+        "-",
+    ]
+    printing = [sys.executable, "-m", "pgque_exporter", "sql", "print"]
+
+    def apply(*words: str) -> None:
+        script = subprocess.run([*printing, *words], capture_output=True, check=True)
+        subprocess.run([*psql, database.dsn()], input=script.stdout, capture_output=True, check=True)
+
+    connection = database.connect()
+    before = catalogue_of(connection)
+    apply("--with-queue", "--grant-to", login)
+    assert run("sql", "verify", "--dsn", database.dsn())[0] == 0
+    assert value(connection, "select pg_has_role(%s, 'pgque_monitor', 'member')", login)
+    apply("--engine", "pgque")
+    apply("--with-queue", "--uninstall")
+    assert catalogue_of(connection) == before
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    script = f"{sys.executable} -m pgque_exporter sql print --with-queue | head -n 1"
+    result = subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, check=True)
+    assert result.stdout.startswith("-- ")
+    assert result.stderr == ""
+
+
+FORMS = (
+    f"postgresql://u:{PASSWORD}@127.0.0.1:1/x",
+    f"postgresql://u:{PASSWORD}@more@127.0.0.1:1/x",
+    f"postgresql://u:{PASSWORD}/more@127.0.0.1:1/x",
+    f"postgresql://u:%zz{PASSWORD}@127.0.0.1:1/x",
+    f"host=127.0.0.1 port=1 user=u password={PASSWORD}",
+    f"host=127.0.0.1 port=1 user=u password='{PASSWORD}",
+    f"postgresql://u@127.0.0.1:1/x?password={PASSWORD}&nonsense=1",
+    f"host=no-such-host.invalid user=u password={PASSWORD}",
+)
+
+
+@pytest.mark.parametrize("words", ["sql install", "sql uninstall --engine pgque", "sql verify", "status"])
+def test_no_form_of_a_password_is_ever_printed(run: Run, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for form in FORMS:
+        for way in ("option", "environment"):
+            monkeypatch.delenv("PGQUE_DSN", raising=False)
+            if way == "environment":
+                monkeypatch.setenv("PGQUE_DSN", form)
+            code, out, error = run(*words.split(), *(("--dsn", form) if way == "option" else ()))
+            assert code in (1, 2), form
+            assert PASSWORD not in out + error, form
+            assert error.count("\n") <= 1
