@@ -198,7 +198,8 @@ def _download(packages: Sequence[str], dpkg_status: Path) -> list[Path]:
         update = apt_get("update")
         result = apt_get(*install)
         if result.returncode != 0:
-            raise Unavailable(f"{_these(packages)}: {_apt_errors(update.stdout + result.stdout)}")
+            hint = "; apt can't reach all of its sources" if "Failed to fetch" in update.stdout else ""
+            raise Unavailable(f"{_these(packages)}: {_apt_errors(result.stdout)}{hint}")
     return sorted(archives.glob("*.deb"))
 
 
