@@ -214,9 +214,11 @@ def test_cooperative_positions_are_not_handed_out_here(db: Connection, role: str
     assert "receive_coop" in str(caught.value.diag.message_hint)
 
 
-def test_two_workers_of_one_consumer_do_not_get_the_batch_at_once(
-    engine_database: Database, db: Connection
+@pytest.mark.parametrize("acknowledged", [True, False])
+def test_two_workers_of_one_consumer_go_one_after_the_other(
+    engine_database: Database, db: Connection, acknowledged: bool
 ) -> None:
+    """The second finds what the first left: nothing, or the very same batch."""
     send(db, "orders", "1")
     tick(db, "orders")
     first = engine_database.connect(autocommit=False)
@@ -231,10 +233,11 @@ def test_two_workers_of_one_consumer_do_not_get_the_batch_at_once(
         lambda: value(db, "select wait_event_type = 'Lock' from pg_stat_activity where pid = %s", pid),
         what="the second worker waits for the first",
     )
-    ack(first, message.batch_id)
+    if acknowledged:
+        ack(first, message.batch_id)
     first.commit()
     worker.join()
-    assert got == [[]]
+    assert got == [[] if acknowledged else [message]]
 
 
 # --- choosing a larger batch ----------------------------------------------------------------------
@@ -274,6 +277,22 @@ def test_a_custom_batch_ends_at_the_first_tick_that_satisfies_all(db: Connection
     assert custom(db, None, 2, "200 seconds") == 5
 
 
+def test_an_open_custom_batch_stays_as_it_is(db: Connection) -> None:
+    for name in ("1", "2", "3", "4"):
+        send(db, "orders", name)
+        tick(db, "orders")
+    wide = "select batch_id, cur_tick_id from pgque.next_batch_custom('orders', 'app', null, %s, null)"
+    three = value(db, "select tick_event_seq from pgque.tick where tick_id = 4")
+    [(batch, end)] = rows(db, wide, three)
+    assert end == 4
+    assert rows(db, wide, three * 100) == [(batch, 4)]
+    assert rows(db, wide, None) == [(batch, 4)]
+    assert value(db, "select cur_tick_id from pgque.next_batch_info('orders', 'app')") == 4
+    assert [message.payload for message in receive(db, "orders", "app")] == ["1", "2", "3"]
+    ack(db, batch)
+    assert consume(db, "orders", "app") == ["4"]
+
+
 # --- empty batches --------------------------------------------------------------------------------
 
 
@@ -300,6 +319,15 @@ def test_receive_passes_over_empty_batches(db: Connection, gaps: bool) -> None:
     assert consume(db, "orders", "app") == expected
     last = value(db, "select max(tick_id) from pgque.tick")
     assert position(db) == (last, None, None)
+
+
+def test_many_empty_batches_take_one_step(db: Connection) -> None:
+    """Opening and finishing each would take seconds: the cost grows with the square of their number."""
+    empty_ticks(db, 2000)
+    before = value(db, "select last_value from pgque.batch_id_seq")
+    assert receive(db, "orders", "app") == []
+    assert value(db, "select last_value from pgque.batch_id_seq") - before <= 1
+    assert position(db) == (2001, None, None)
 
 
 def test_each_batch_with_events_stays_a_batch_of_its_own(db: Connection) -> None:
