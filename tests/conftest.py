@@ -8,19 +8,18 @@ import pytest
 
 from pgque_exporter.demo.cluster import Cluster
 from pgque_exporter.errors import UserError
-from tests.support.database import ENGINE_INSTALL, PACK_INSTALL, Database, new_database, server_programs
+from tests.support.database import ENGINE_INSTALL, PACK_INSTALL, Database, installation, new_database
+from tests.support.debian import Unavailable
 
 
 @pytest.fixture(scope="session", params=["pg18", "pg15"])
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """A running server. Tests that use it run once per server installed here."""
     try:
-        programs = server_programs(request.param)
-    except UserError as error:
+        server = installation(request.param)
+    except (UserError, Unavailable) as error:
         pytest.skip(f"{request.param}: {error}")
-    if not (programs / "postgres").exists():
-        pytest.skip(f"{request.param}: no server in {programs}")
-    with Cluster(programs) as running:
+    with Cluster(server.bindir, env=server.env) as running:
         yield running
 
 

@@ -13,6 +13,7 @@ import psycopg
 from psycopg import sql
 
 from pgque_exporter.demo.cluster import Cluster, embedded_bindir
+from tests.support.debian import Postgres, postgres
 
 ROOT = Path(__file__).resolve().parents[2]
 ENGINE_INSTALL = ROOT / "sql" / "pgque" / "install.sql"
@@ -21,11 +22,16 @@ PACK_INSTALL = ROOT / "sql" / "observability" / "pgque" / "install.sql"
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 
-def server_programs(server_id: str) -> Path:
-    """Where the programs of a server of this name are, whether or not it is installed."""
+def installation(server_id: str) -> Postgres:
+    """The server of this name, fetched if need be; raises Unavailable or UserError where there is none."""
     if server_id == "pg18":
-        return embedded_bindir()
-    return Path("/usr/lib/postgresql") / server_id.removeprefix("pg") / "bin"
+        return Postgres(embedded_bindir())
+    return postgres(int(server_id.removeprefix("pg")))
+
+
+def server_programs(server_id: str) -> Path:
+    """Folder of its programs."""
+    return installation(server_id).bindir
 
 
 class Database:

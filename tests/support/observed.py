@@ -68,11 +68,8 @@ class Queue:
         ).fetchone()
         assert tables is not None
         self.db.execute(
-            cast(
-                LiteralString,
-                f"update {tables['queue_data_pfx']}"
-                " set ev_time = ev_time - make_interval(secs => %(seconds)s)",
-            ),
+            f"update {tables['queue_data_pfx']} set ev_time = ev_time"
+            " - make_interval(secs => %(seconds)s)",
             values,
         )
 
