@@ -34,6 +34,7 @@ def run(port: int, duration: float | None) -> None:
     with catching() as signals:
         try:
             _require_free(port)
+            _forget_other_databases()
             print("Starting PostgreSQL, installing the queue engine and the pack ...", flush=True)
             with _cluster() as cluster:
                 database = set_up(cluster)
@@ -50,6 +51,12 @@ def _require_free(port: int) -> None:
     except UserError as error:
         hint = f"choose another port: PORT={free_port()} make demo"
         raise UserError(error.what, where="demo", hint=hint) from None
+
+
+def _forget_other_databases() -> None:
+    """Drop libpq's variables: PGHOSTADDR alone would lead the demo to a database that isn't its own."""
+    for name in [name for name in os.environ if name.startswith("PG")]:
+        del os.environ[name]
 
 
 @contextlib.contextmanager

@@ -39,11 +39,16 @@ class Signals:
         self._tell()
 
 
+def _under_nohup() -> bool:
+    return signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+
+
 @contextmanager
 def catching() -> Iterator[Signals]:
     """Catch the signals that end a program; outside of `telling` they raise Interrupted."""
     signals = Signals()
-    before = {number: signal.signal(number, signals._receive) for number in _NUMBERS}
+    numbers = [number for number in _NUMBERS if number is not signal.SIGHUP or not _under_nohup()]
+    before = {number: signal.signal(number, signals._receive) for number in numbers}
     try:
         yield signals
     finally:
