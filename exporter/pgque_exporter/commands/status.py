@@ -100,6 +100,7 @@ async def _watch(config: Config, interval: float) -> int:
             _redraw(lines)
             await asyncio.sleep(max(0.0, begun + interval - time.monotonic()))
     except asyncio.CancelledError:  # Ctrl-C is how one leaves a watch
+        print()
         return 0
 
 
