@@ -23,8 +23,8 @@ as $$
         c.last_active,
         c.open_batches > 0,
         c.batch_id
-    from (select array_agg(q) as queues from pgque.observed_queues() q) o
-    cross join lateral pgque.observed_consumers(o.queues) c
+    from pgque.observed() o
+    cross join lateral unnest(o.consumers) c
     order by c.queue_name, c.consumer_name
 $$;
 

@@ -73,20 +73,27 @@ create type pgque.observed_queue as (
     ticker_idle_period interval,
     cur_table int4,
     switch_time timestamptz,
-    switch_step2 xid8,             -- null while a rotation is between its two steps
+    mid_rotation boolean,          -- between the two steps of a rotation
     rotation_period interval,
     sent bigint,                   -- events ever sent; null: the sequence can't be read
     unticked bigint,               -- of these, sent after the last tick
     unticked_since timestamptz,    -- oldest of them; only looked up once the ticker is late
-    first_tick_seq bigint,         -- event_seq of the oldest tick kept
     last_tick_id bigint,
     last_tick_time timestamptz,
-    last_tick_seq bigint,
+    tick_overdue boolean,          -- idle queues tick once per idle period, a bit late at worst
     ids_went_backwards boolean,    -- the last tick lies in the future of this server's transaction ids
     events_per_sec numeric,
+    consumers int4,                -- logical ones: a cooperative group counts as one
+    depth bigint,                  -- pending events of the slowest consumer
+    oldest interval,               -- longest lag of a consumer
+    blocking_consumer text,        -- the slowest one that rotation waits for
+    lost_consumers text[],         -- those whose position points to a tick that is gone
+    discards boolean,              -- events that nobody is subscribed to will be rotated away
     dead_letters bigint,           -- up to 10,000
     dead_letters_hour bigint,      -- of these, younger than an hour; up to 1,000
-    retry_waiting bigint           -- up to 10,000
+    retries bigint,                -- waiting, up to 10,000
+    retries_overdue bigint,        -- of these, 5 minutes past their time; up to 10,000 in all queues
+    retries_overdue_since timestamptz
 );
 
 create type pgque.observed_consumer as (
@@ -103,6 +110,7 @@ create type pgque.observed_consumer as (
     open_events bigint,
     open_since timestamptz,
     batch_id bigint,
+    rotation_period interval,      -- of its queue
     holds_rotation boolean         -- rotation waits for it
 );
 
@@ -166,148 +174,37 @@ $$;
 revoke all on function pgque.unticked_since(int4) from public;
 grant execute on function pgque.unticked_since(int4) to pgque_monitor;
 
--- ---- sql/observability/pgque/internal/observed_queues.sql
+-- ---- sql/observability/pgque/internal/observed.sql
 
--- Every queue's raw figures in one pass: a few index probes per queue, whatever the number of ticks
--- kept, of events waiting or of dead letters.
-create or replace function pgque.observed_queues()
-returns setof pgque.observed_queue
+-- Everything that the contract tells, observed once, in one snapshot: a few index probes per queue and
+-- per subscription, whatever the number of ticks kept, of events waiting, of retries or dead letters.
+--
+-- Two habits keep the cost flat. A probe has a LIMIT or comes first as an equality: left to join
+-- freely, the planner may read all ticks, and a range that begins at the newest tick makes the index
+-- collect a page full of entries. And what only some queues have is looked for from its own side: dead
+-- letters and retries by hopping through their index from queue to queue.
+--
+-- A cooperative group is one logical consumer: what its members hold open still counts as pending.
+create or replace function pgque.observed(
+    out queues pgque.observed_queue[],
+    out consumers pgque.observed_consumer[])
 language sql
 stable
 set search_path = pg_catalog, pg_temp
 set jit = off
-rows 1000
 as $$
-    with queues as materialized (
-        select
-            q.*,
-            seq.sent,
-            last_tick.tick_id as last_tick_id,
-            last_tick.tick_time as last_tick_time,
-            last_tick.tick_event_seq as last_tick_seq,
-            last_tick.tick_snapshot as last_tick_snapshot,
-            -- not greatest(): that would turn an unknown into 0
-            case when seq.sent < last_tick.tick_event_seq then 0
-                else seq.sent - last_tick.tick_event_seq end as sequence_ahead
-        from pgque.queue q
-        left join lateral (
-            select coalesce(pg_sequence_last_value(s.oid), 0) as sent  -- null: nothing was ever sent
-            from (select to_regclass(q.queue_event_seq) as oid) s
-            where s.oid is not null and has_sequence_privilege(s.oid, 'select')
-        ) seq on true
-        left join lateral (
-            select t.tick_id, t.tick_time, t.tick_event_seq, t.tick_snapshot
-            from pgque.tick t
-            where t.tick_queue = q.queue_id
-            order by t.tick_id desc
-            limit 1
-        ) last_tick on true
-    ),
-    looked_up as materialized (
-        -- A running ticker covers new events within ticker_max_lag. Only when it is late is it worth
-        -- asking the event table whether the sequence ran ahead of anything that can be delivered.
-        select
-            q.*,
-            case when late.is_late then pgque.unticked_since(q.queue_id) end as unticked_since,
-            late.is_late
-        from queues q
-        cross join lateral (
-            select q.sequence_ahead > 0
-                and now() - q.last_tick_time > q.queue_ticker_max_lag + interval '5 seconds' as is_late
-        ) late
-    )
-    select
-        q.queue_id,
-        q.queue_name,
-        q.queue_ticker_paused,
-        q.queue_external_ticker,
-        q.queue_ticker_max_lag,
-        q.queue_ticker_idle_period,
-        q.queue_cur_table,
-        q.queue_switch_time,
-        q.queue_switch_step2,
-        q.queue_rotation_period,
-        q.sent,
-        case when q.is_late and q.unticked_since is null then 0 else q.sequence_ahead end,
-        q.unticked_since,
-        first_tick.tick_event_seq,
-        q.last_tick_id,
-        q.last_tick_time,
-        q.last_tick_seq,
-        pg_snapshot_xmin(q.last_tick_snapshot) > pg_snapshot_xmax(pg_current_snapshot()),
-        -- Between the last two ticks, whatever their ids: a rolled-back tick leaves a gap. Unknown
-        -- once the ticker is overdue, else a dead ticker would show its last rate for ever.
-        case
-            when q.last_tick_seq >= previous_tick.tick_event_seq
-                and q.last_tick_time > previous_tick.tick_time
-                and now() - q.last_tick_time <= q.queue_ticker_idle_period * 1.5 + interval '30 seconds'
-            then (q.last_tick_seq - previous_tick.tick_event_seq)
-                / extract(epoch from q.last_tick_time - previous_tick.tick_time)
-        end,
-        dead_letters.counted,
-        dead_letters_hour.counted,
-        retries.counted
-    from looked_up q
-    left join lateral (
-        select t.tick_event_seq
-        from pgque.tick t
-        where t.tick_queue = q.queue_id
-        order by t.tick_id
-        limit 1
-    ) first_tick on true
-    left join lateral (
-        select t.tick_time, t.tick_event_seq
-        from pgque.tick t
-        where t.tick_queue = q.queue_id and t.tick_id < q.last_tick_id
-        order by t.tick_id desc
-        limit 1
-    ) previous_tick on true
-    cross join lateral (
-        select count(*) as counted
-        from (select from pgque.dead_letter d where d.dl_queue_id = q.queue_id limit 10000) d
-    ) dead_letters
-    cross join lateral (
-        select count(*) as counted
-        from (select from pgque.dead_letter d
-              where d.dl_queue_id = q.queue_id and d.dl_time > now() - interval '1 hour'
-              limit 1000) d
-    ) dead_letters_hour
-    cross join lateral (
-        select count(*) as counted
-        from (select from pgque.retry_queue r where r.ev_queue = q.queue_id limit 10000) r
-    ) retries
-$$;
-
-revoke all on function pgque.observed_queues() from public;
-grant execute on function pgque.observed_queues() to pgque_monitor;
-
--- ---- sql/observability/pgque/internal/observed_consumers.sql
-
--- Every consumer's raw figures in one pass, derived from the queues already observed. A cooperative
--- group is one logical consumer: what its members hold open still counts as pending for it.
-create or replace function pgque.observed_consumers(queues pgque.observed_queue[])
-returns setof pgque.observed_consumer
-language sql
-stable
-set search_path = pg_catalog, pg_temp
-set jit = off
-rows 1000
-as $$
-    with recursive queue as materialized (
-        select * from unnest(queues)
-    ),
-    -- One row per subscription with the ticks at both ends of its open batch. LIMIT keeps each a probe
-    -- of the primary key: joined freely, the planner may read all ticks instead.
+    with recursive
+    -- ---- subscriptions, each with the ticks at both ends of its open batch ----
     subscription as materialized (
         select
             s.sub_id, s.sub_queue, s.sub_consumer, s.sub_active, s.sub_batch, s.sub_role, s.sub_parent,
-            position.tick_id, position.tick_event_seq, position.tick_snapshot,
+            position.tick_id, position.tick_event_seq, position.tick_time, position.tick_snapshot,
             -- not greatest(): that would turn an unknown into 0
             case when batch_end.tick_event_seq < position.tick_event_seq then 0
                 else batch_end.tick_event_seq - position.tick_event_seq end as open_events
         from pgque.subscription s
         left join lateral (
-            select t.tick_id, t.tick_event_seq, t.tick_snapshot
+            select t.tick_id, t.tick_event_seq, t.tick_time, t.tick_snapshot
             from pgque.tick t
             where t.tick_queue = s.sub_queue and t.tick_id = s.sub_last_tick
             limit 1
@@ -319,7 +216,102 @@ as $$
             limit 1
         ) batch_end on true
     ),
-    member as materialized (
+    furthest as (
+        select s.sub_queue, max(s.tick_id) as tick_id
+        from subscription s
+        group by s.sub_queue
+    ),
+    -- ---- what only some queues have ----
+    with_dead_letters(queue_id) as (
+        (select d.dl_queue_id from pgque.dead_letter d order by d.dl_queue_id limit 1)
+        union all
+        select (select d.dl_queue_id from pgque.dead_letter d
+                where d.dl_queue_id > w.queue_id order by d.dl_queue_id limit 1)
+        from with_dead_letters w
+        where w.queue_id is not null
+    ),
+    dead_letters as (
+        select w.queue_id,
+            (select count(*)
+             from (select from pgque.dead_letter d where d.dl_queue_id = w.queue_id limit 10000) d) as counted,
+            (select count(*)
+             from (select from pgque.dead_letter d
+                   where d.dl_queue_id = w.queue_id and d.dl_time > now() - interval '1 hour'
+                   limit 1000) d) as counted_hour
+        from with_dead_letters w
+        where w.queue_id is not null
+    ),
+    with_retries(queue_id) as (
+        (select r.ev_queue from pgque.retry_queue r order by r.ev_queue limit 1)
+        union all
+        select (select r.ev_queue from pgque.retry_queue r
+                where r.ev_queue > w.queue_id order by r.ev_queue limit 1)
+        from with_retries w
+        where w.queue_id is not null
+    ),
+    retries as (
+        select w.queue_id,
+            (select count(*)
+             from (select from pgque.retry_queue r where r.ev_queue = w.queue_id limit 10000) r) as counted
+        from with_retries w
+        where w.queue_id is not null
+    ),
+    overdue_retries as (
+        select r.ev_queue as queue_id, count(*) as counted, min(r.ev_retry_after) as since
+        from (
+            select r.ev_queue, r.ev_retry_after
+            from pgque.retry_queue r
+            where r.ev_retry_after < now() - interval '5 minutes'
+            order by r.ev_retry_after
+            limit 10000
+        ) r
+        group by r.ev_queue
+    ),
+    -- ---- queues with their newest ticks and their event sequence ----
+    ticked as materialized (
+        select
+            q.*,
+            seq.sent,
+            last_tick.tick_id as last_tick_id,
+            last_tick.tick_time as last_tick_time,
+            last_tick.tick_event_seq as last_tick_seq,
+            last_tick.tick_snapshot as last_tick_snapshot,
+            case when seq.sent < last_tick.tick_event_seq then 0
+                else seq.sent - last_tick.tick_event_seq end as sequence_ahead,
+            now() - last_tick.tick_time > q.queue_ticker_idle_period * 1.5 + interval '30 seconds' as tick_overdue
+        from pgque.queue q
+        left join furthest f on f.sub_queue = q.queue_id
+        left join lateral (
+            select coalesce(pg_sequence_last_value(s.oid), 0) as sent  -- null: nothing was ever sent
+            from (select to_regclass(q.queue_event_seq) as oid) s
+            where s.oid is not null and has_sequence_privilege(s.oid, 'select')
+        ) seq on true
+        left join lateral (
+            select t.tick_id, t.tick_time, t.tick_event_seq, t.tick_snapshot
+            from pgque.tick t
+            where t.tick_queue = q.queue_id and t.tick_id >= coalesce(f.tick_id, 0)
+            order by t.tick_id desc
+            limit 1
+        ) last_tick on true
+    ),
+    -- A running ticker covers new events within ticker_max_lag. Only when it is late is it worth asking
+    -- the event table whether the sequence ran ahead of anything that can be delivered.
+    queue as materialized (
+        select
+            q.*,
+            case when late.is_late and oldest.unticked_since is null then 0 else q.sequence_ahead end as unticked,
+            oldest.unticked_since
+        from ticked q
+        cross join lateral (
+            select q.sequence_ahead > 0
+                and now() - q.last_tick_time > q.queue_ticker_max_lag + interval '5 seconds' as is_late
+        ) late
+        cross join lateral (
+            select case when late.is_late then pgque.unticked_since(q.queue_id) end as unticked_since
+        ) oldest
+    ),
+    -- ---- logical consumers ----
+    member as (
         select
             m.sub_parent,
             max(m.sub_active) as last_active,
@@ -332,11 +324,11 @@ as $$
         where m.sub_role = 'coop_member'
         group by m.sub_parent
     ),
-    consumer as materialized (
+    positioned as (
         select
             q.queue_id, q.queue_name, c.co_name, s.sub_id,
-            q.unticked, q.unticked_since, q.last_tick_id, q.last_tick_seq, q.last_tick_time,
-            q.switch_step2,
+            q.unticked, q.unticked_since, q.last_tick_id, q.last_tick_time,
+            q.queue_switch_step2, q.queue_rotation_period,
             greatest(s.sub_active, m.last_active) as last_active,
             s.tick_id is null as missing_tick,
             s.tick_event_seq as acked,
@@ -347,47 +339,58 @@ as $$
                 + coalesce(m.open_events, 0) as open_events,
             least(case when s.sub_batch is not null then s.sub_active end, m.open_since) as open_since,
             coalesce(s.sub_batch, m.batch_id) as batch_id,
-            least(s.tick_id, m.oldest_tick_id) as base_tick_id
+            -- the oldest event owed to it comes after this tick
+            coalesce(behind.tick_id, s.tick_id) as base_id,
+            coalesce(behind.tick_event_seq, s.tick_event_seq) as base_seq,
+            coalesce(behind.tick_time, s.tick_time) as base_time,
+            coalesce(behind.tick_snapshot, s.tick_snapshot) as base_snapshot
         from subscription s
         join queue q on q.queue_id = s.sub_queue
         join pgque.consumer c on c.co_id = s.sub_consumer
         left join member m on m.sub_parent = s.sub_id
+        left join lateral (
+            select t.tick_id, t.tick_event_seq, t.tick_time, t.tick_snapshot
+            from pgque.tick t
+            where m.oldest_tick_id is not null and t.tick_queue = s.sub_queue
+                and t.tick_id = least(s.tick_id, m.oldest_tick_id)
+            limit 1
+        ) behind on true
         where s.sub_role <> 'coop_member'
     ),
-    base as materialized (
-        select c.*, t.tick_event_seq as base_seq, t.tick_time as base_time, t.tick_snapshot as base_snapshot
-        from consumer c
+    placed as materialized (
+        select p.*, next_tick.tick_event_seq = p.base_seq as idle_after
+        from positioned p
         left join lateral (
-            select t.tick_event_seq, t.tick_time, t.tick_snapshot
-            from pgque.tick t
-            where t.tick_queue = c.queue_id and t.tick_id = c.base_tick_id
-            limit 1
-        ) t on true
-    ),
-    -- Its oldest pending event came after the newest tick that still carries the position's event_seq.
-    -- That is nearly always the position itself; after a long idle time it lies many ticks later, so
-    -- it is searched by halving the interval, never by reading all ticks between.
-    search(sub_id, queue_id, base_seq, low, high) as (
-        select b.sub_id, b.queue_id, b.base_seq, b.base_tick_id,
-            case when next_tick.tick_event_seq > b.base_seq then b.base_tick_id + 1 else b.last_tick_id end
-        from base b
-        cross join lateral (
             select t.tick_event_seq
-            from pgque.tick t
-            where t.tick_queue = b.queue_id and t.tick_id > b.base_tick_id
-            order by t.tick_id
+            from (
+                select t.tick_event_seq
+                from pgque.tick t
+                where t.tick_queue = p.queue_id and t.tick_id = p.base_id + 1
+                union all  -- ids have gaps: look further only then
+                (select t.tick_event_seq
+                 from pgque.tick t
+                 where t.tick_queue = p.queue_id and t.tick_id > p.base_id
+                 order by t.tick_id
+                 limit 1)
+            ) t
+            where p.ticked_pending > 0
             limit 1
-        ) next_tick
-        where b.ticked_pending > 0
+        ) next_tick on true
+    ),
+    -- Its oldest pending event came after the newest tick that still carries the same event_seq. That is
+    -- nearly always the base itself; after an idle time it lies many ticks later, so it is searched by
+    -- halving the interval, never by reading all ticks between.
+    search(sub_id, queue_id, base_seq, low, high) as (
+        select p.sub_id, p.queue_id, p.base_seq, p.base_id, p.last_tick_id
+        from placed p
+        where p.idle_after
         union all
         select s.sub_id, s.queue_id, s.base_seq,
-            case when probe.tick_id < s.high and probe.tick_event_seq = s.base_seq
-                then probe.tick_id else s.low end,
-            case when probe.tick_id < s.high and probe.tick_event_seq = s.base_seq
-                then s.high else s.low + (s.high - s.low) / 2 end
+            case when probe.is_idle then probe.tick_id else s.low end,
+            case when probe.is_idle then s.high else s.low + (s.high - s.low) / 2 end
         from search s
         cross join lateral (
-            select t.tick_id, t.tick_event_seq
+            select t.tick_id, t.tick_id < s.high and t.tick_event_seq = s.base_seq as is_idle
             from pgque.tick t
             where t.tick_queue = s.queue_id and t.tick_id >= s.low + (s.high - s.low) / 2
             order by t.tick_id
@@ -395,8 +398,8 @@ as $$
         ) probe
         where s.high - s.low > 1
     ),
-    waiting as materialized (
-        select s.sub_id, t.tick_time as since
+    idle_until as materialized (
+        select s.sub_id, t.tick_time
         from search s
         cross join lateral (
             select t.tick_time
@@ -405,231 +408,188 @@ as $$
             limit 1
         ) t
         where s.high - s.low <= 1
+    ),
+    consumer as materialized (
+        select
+            p.queue_id,
+            p.queue_name,
+            p.co_name as consumer_name,
+            p.last_active,
+            p.missing_tick,
+            p.acked,
+            p.ticked_pending,
+            p.ticked_pending + p.unticked as pending,
+            case
+                when p.ticked_pending > 0
+                    then greatest(now() - coalesce(i.tick_time, p.base_time), interval '0')
+                when p.missing_tick or p.unticked is null then null
+                when p.unticked > 0
+                    then greatest(now() - coalesce(p.unticked_since, p.last_tick_time), interval '0')
+                else interval '0'
+            end as lag,
+            p.open_batches,
+            p.open_events,
+            p.open_since,
+            p.batch_id,
+            p.queue_rotation_period as rotation_period,
+            pg_snapshot_xmin(p.base_snapshot) <= p.queue_switch_step2 as holds_rotation
+        from placed p
+        left join idle_until i on i.sub_id = p.sub_id
+    ),
+    per_queue as (
+        select
+            c.queue_id,
+            count(*)::int4 as consumers,
+            max(c.pending) as depth,
+            max(c.lag) as oldest,
+            (array_agg(c.consumer_name order by c.lag desc nulls first)
+                filter (where c.holds_rotation or c.missing_tick))[1] as blocking_consumer,
+            array_agg(c.consumer_name order by c.consumer_name)
+                filter (where c.missing_tick) as lost_consumers
+        from consumer c
+        group by c.queue_id
+    ),
+    complete as (
+        select
+            q.queue_id,
+            q.queue_name,
+            q.queue_ticker_paused,
+            q.queue_external_ticker,
+            q.queue_ticker_max_lag,
+            q.queue_ticker_idle_period,
+            q.queue_cur_table,
+            q.queue_switch_time,
+            q.queue_switch_step2 is null,
+            q.queue_rotation_period,
+            q.sent,
+            q.unticked,
+            q.unticked_since,
+            q.last_tick_id,
+            q.last_tick_time,
+            q.tick_overdue,
+            pg_snapshot_xmin(q.last_tick_snapshot) > pg_snapshot_xmax(pg_current_snapshot()),
+            -- Between the last two ticks, whatever their ids: a rolled-back tick leaves a gap. Unknown
+            -- once the ticker is overdue, else a dead ticker would show its last rate for ever.
+            case
+                when not q.tick_overdue
+                    and q.last_tick_seq >= previous_tick.tick_event_seq
+                    and q.last_tick_time > previous_tick.tick_time
+                then (q.last_tick_seq - previous_tick.tick_event_seq)
+                    / extract(epoch from q.last_tick_time - previous_tick.tick_time)
+            end,
+            coalesce(p.consumers, 0),
+            -- without consumers nothing waits for anybody; with consumers of unknown position it is unknown
+            case when p.consumers is null then 0 else p.depth end,
+            case when p.consumers is null then interval '0' else p.oldest end,
+            p.blocking_consumer,
+            p.lost_consumers,
+            p.consumers is null and q.sent > oldest_tick.tick_event_seq,
+            coalesce(d.counted, 0),
+            coalesce(d.counted_hour, 0),
+            coalesce(r.counted, 0),
+            coalesce(o.counted, 0),
+            o.since
+        from queue q
+        left join per_queue p on p.queue_id = q.queue_id
+        left join dead_letters d on d.queue_id = q.queue_id
+        left join retries r on r.queue_id = q.queue_id
+        left join overdue_retries o on o.queue_id = q.queue_id
+        left join lateral (
+            select t.tick_time, t.tick_event_seq
+            from (
+                select t.tick_time, t.tick_event_seq
+                from pgque.tick t
+                where t.tick_queue = q.queue_id and t.tick_id = q.last_tick_id - 1
+                union all
+                (select t.tick_time, t.tick_event_seq
+                 from pgque.tick t
+                 where t.tick_queue = q.queue_id and t.tick_id < q.last_tick_id
+                 order by t.tick_id desc
+                 limit 1)
+            ) t
+            limit 1
+        ) previous_tick on true
+        left join lateral (
+            select t.tick_event_seq
+            from pgque.tick t
+            where t.tick_queue = q.queue_id and p.consumers is null
+            order by t.tick_id
+            limit 1
+        ) oldest_tick on true
     )
     select
-        b.queue_id,
-        b.queue_name,
-        b.co_name,
-        b.last_active,
-        b.missing_tick,
-        b.acked,
-        b.ticked_pending,
-        b.ticked_pending + b.unticked,
-        case
-            when b.ticked_pending > 0 then greatest(now() - w.since, interval '0')
-            when b.missing_tick or b.unticked is null then null
-            when b.unticked > 0 then greatest(now() - coalesce(b.unticked_since, b.last_tick_time), interval '0')
-            else interval '0'
-        end,
-        b.open_batches,
-        b.open_events,
-        b.open_since,
-        b.batch_id,
-        pg_snapshot_xmin(b.base_snapshot) <= b.switch_step2
-    from base b
-    left join waiting w on w.sub_id = b.sub_id
+        (select array_agg(c::pgque.observed_queue) from complete c),
+        (select array_agg(c::pgque.observed_consumer) from consumer c)
 $$;
 
-revoke all on function pgque.observed_consumers(pgque.observed_queue[]) from public;
-grant execute on function pgque.observed_consumers(pgque.observed_queue[]) to pgque_monitor;
+revoke all on function pgque.observed() from public;
+grant execute on function pgque.observed() to pgque_monitor;
 
--- ---- sql/observability/pgque/internal/health_checks.sql
+-- ---- sql/observability/pgque/internal/health_states.sql
 
 -- The judgement: what each queue and consumer was observed to be, turned into ok, warning, critical or
--- unknown with a sentence for the person who gets paged. Cause and symptom are kept apart: a consumer is
--- judged by the events it could take, the ticker by those that wait for a tick.
-create or replace function pgque.health_checks(
+-- unknown. Cause and symptom are kept apart: a consumer is judged by the events it could take, the ticker
+-- by those that wait for a tick. queue_health() puts it into words.
+create or replace function pgque.health_states(
     queues pgque.observed_queue[],
     consumers pgque.observed_consumer[])
-returns table (queue_name text, consumer_name text, check_name text, status text, detail text)
+returns table (queue_id int4, queue_name text, consumer_name text, check_name text, status text)
 language sql
 stable
 set search_path = pg_catalog, pg_temp
 set jit = off
 rows 5000
 as $$
-    with queue as materialized (
-        select
-            q.*,
-            now() - q.last_tick_time as tick_age,
-            q.ticker_idle_period * 1.5 + interval '30 seconds' as tick_overdue_after,
-            now() - q.switch_time as rotation_age
-        from unnest(queues) q
-    ),
-    consumer as materialized (
-        select c.*, q.rotation_period
-        from unnest(consumers) c
-        join queue q on q.queue_id = c.queue_id
-    ),
-    per_queue as (
-        select c.queue_id, count(*) as consumers,
-            -- the slowest of those that rotation waits for
-            (array_agg(c.consumer_name order by c.lag desc nulls first)
-                filter (where c.holds_rotation or c.missing_tick))[1] as blocking
-        from consumer c
-        group by c.queue_id
-    ),
-    overdue_retry as (
-        select r.ev_queue, min(r.ev_retry_after) as since, count(*) as counted
-        from (
-            select r.ev_queue, r.ev_retry_after
-            from pgque.retry_queue r
-            where r.ev_retry_after < now() - interval '5 minutes'
-            order by r.ev_retry_after
-            limit 10000
-        ) r
-        group by r.ev_queue
-    )
-    select q.queue_name, null::text, v.check_name, v.status, v.detail
-    from queue q
-    left join per_queue p on p.queue_id = q.queue_id
-    left join overdue_retry r on r.ev_queue = q.queue_id
+    select q.queue_id, q.queue_name, null::text, v.check_name, v.status
+    from unnest(queues) q
+    cross join lateral (select now() - q.switch_time as age) rotation
     cross join lateral (values
-        (
-            'ticker_running',
-            case
-                when q.paused then 'ok'
-                when q.last_tick_time is null then 'critical'
-                when q.external_ticker then 'ok'
-                when q.tick_age > q.tick_overdue_after then 'critical'
-                when now() - q.unticked_since > q.ticker_max_lag + interval '10 seconds' then 'critical'
-                else 'ok'
-            end,
-            case
-                when q.paused then 'paused by configuration'
-                when q.last_tick_time is null then 'the queue has never been ticked: is a ticker running?'
-                when q.external_ticker then 'ticked from outside; last tick '
-                    || date_trunc('second', q.tick_age) || ' ago'
-                when q.tick_age > q.tick_overdue_after then 'last tick ' || date_trunc('second', q.tick_age)
-                    || ' ago, expected at least every ' || q.ticker_idle_period || ': is a ticker running?'
-                when now() - q.unticked_since > q.ticker_max_lag + interval '10 seconds' then
-                    'events have waited ' || date_trunc('second', now() - q.unticked_since)
-                    || ' for a tick, expected within ' || q.ticker_max_lag || ': is a ticker running?'
-                else 'last tick ' || date_trunc('second', q.tick_age) || ' ago'
-            end
-        ),
-        (
-            'paused',
-            case when q.paused then 'warning' else 'ok' end,
-            case when q.paused
-                then 'ticks are paused by configuration; ' || coalesce(q.unticked::text, 'an unknown number of')
-                    || ' events wait'
-                else 'not paused'
-            end
-        ),
-        (
-            'xid_regression',
-            case when q.ids_went_backwards then 'critical' else 'ok' end,
-            case when q.ids_went_backwards
-                then 'the last tick is ahead of this server''s transaction ids: was a dump restored?'
-                    || ' Consumers will not see new events'
-                else 'transaction ids are ahead of the last tick'
-            end
-        ),
-        (
-            'no_consumers',
-            case
-                when coalesce(p.consumers, 0) > 0 then 'ok'
-                when q.sent > q.first_tick_seq then 'warning'
-                else 'ok'
-            end,
-            case
-                when coalesce(p.consumers, 0) > 0 then p.consumers || ' registered'
-                when q.sent > q.first_tick_seq
-                    then 'events are sent but nobody is subscribed: rotation will discard them unread'
-                else 'none registered, nothing sent'
-            end
-        ),
-        (
-            'rotation_health',
-            case
-                when q.rotation_age <= q.rotation_period * 2 + interval '1 minute' then 'ok'
-                else 'warning'
-            end,
-            case
-                when q.rotation_age <= q.rotation_period * 2 + interval '1 minute' then
-                    'last rotation ' || date_trunc('second', q.rotation_age) || ' ago'
-                when p.blocking is not null then
-                    'last rotation ' || date_trunc('second', q.rotation_age) || ' ago, due every '
-                    || q.rotation_period || ': blocked by consumer ' || quote_ident(p.blocking)
-                else
-                    'last rotation ' || date_trunc('second', q.rotation_age) || ' ago, due every '
-                    || q.rotation_period || case when q.switch_step2 is null
-                        then ': step 2 is outstanding, is maint_rotate_tables_step2() scheduled?'
-                        else ': is maint() scheduled?' end
-            end
-        ),
-        (
-            'dlq_health',
-            case
-                when q.dead_letters_hour >= 1000 then 'critical'
-                when q.dead_letters_hour >= 10 or q.dead_letters > 1000 then 'warning'
-                else 'ok'
-            end,
-            case when q.dead_letters >= 10000 then 'at least ' else '' end || q.dead_letters
-                || ' dead letters, ' || case when q.dead_letters_hour >= 1000 then 'at least ' else '' end
-                || q.dead_letters_hour || ' in the last hour'
-        ),
-        (
-            'retry_overdue',
-            case when r.counted > 0 then 'warning' else 'ok' end,
-            case when r.counted > 0
-                then r.counted || ' retries overdue by up to ' || date_trunc('second', now() - r.since)
-                    || ': is maint_retry_events() scheduled?'
-                else q.retry_waiting || ' retries waiting, none overdue'
-            end
-        )
-    ) v(check_name, status, detail)
+        ('ticker_running', case
+            when q.paused then 'ok'
+            when q.last_tick_time is null then 'critical'
+            when q.external_ticker then 'ok'
+            when q.tick_overdue then 'critical'
+            when now() - q.unticked_since > q.ticker_max_lag + interval '10 seconds' then 'critical'
+            else 'ok'
+        end),
+        ('paused', case when q.paused then 'warning' else 'ok' end),
+        ('xid_regression', case when q.ids_went_backwards then 'critical' else 'ok' end),
+        ('no_consumers', case when q.discards then 'warning' else 'ok' end),
+        ('missing_tick', case when q.lost_consumers is not null then 'critical' else 'ok' end),
+        ('rotation_health', case
+            when rotation.age > q.rotation_period * 2 + interval '1 minute' then 'warning'
+            else 'ok'
+        end),
+        ('dlq_health', case
+            when q.dead_letters_hour >= 1000 then 'critical'
+            when q.dead_letters_hour >= 10 or q.dead_letters > 1000 then 'warning'
+            else 'ok'
+        end),
+        ('retry_overdue', case when q.retries_overdue > 0 then 'warning' else 'ok' end)
+    ) v(check_name, status)
     union all
-    select c.queue_name, c.consumer_name, v.check_name, v.status, v.detail
-    from consumer c
-    cross join lateral (select greatest(now() - c.last_active, interval '0') as since) idle
+    select c.queue_id, c.queue_name, c.consumer_name, v.check_name, v.status
+    from unnest(consumers) c
     cross join lateral (values
-        (
-            'missing_tick',
-            case when c.missing_tick then 'critical' else 'ok' end,
-            case when c.missing_tick
-                then 'its position points to a tick that no longer exists: it can never go on,'
-                    || ' unsubscribe and subscribe it again'
-                else 'its position exists'
-            end
-        ),
-        (
-            'consumer_lag',
-            case
-                when c.missing_tick then 'unknown'
-                when c.ticked_pending = 0 then 'ok'
-                when c.lag > c.rotation_period then 'critical'
-                when c.lag > c.rotation_period / 2 then 'warning'
-                else 'ok'
-            end,
-            case
-                when c.missing_tick then 'unknown: its position is gone'
-                when c.ticked_pending = 0 then 'nothing to take'
-                else date_trunc('second', c.lag) || ' behind with ' || c.ticked_pending
-                    || ' events; rotation period ' || c.rotation_period
-            end
-        ),
-        (
-            'consumer_stuck',
-            case
-                when c.missing_tick then 'unknown'
-                when c.ticked_pending > 0 and idle.since > greatest(interval '1 hour', c.rotation_period / 2)
-                    and c.lag > greatest(interval '1 hour', c.rotation_period / 2) then 'warning'
-                else 'ok'
-            end,
-            case
-                when c.missing_tick then 'unknown: its position is gone'
-                when c.ticked_pending = 0 then 'nothing to take'
-                when c.open_batches > 0 then 'took its open batch ' || date_trunc('second', idle.since) || ' ago'
-                else 'last took or finished a batch ' || date_trunc('second', idle.since) || ' ago'
-            end
-        )
-    ) v(check_name, status, detail)
+        ('consumer_lag', case
+            when c.missing_tick then 'unknown'
+            when c.ticked_pending = 0 then 'ok'
+            when c.lag > c.rotation_period then 'critical'
+            when c.lag > c.rotation_period / 2 then 'warning'
+            else 'ok'
+        end),
+        ('consumer_stuck', case
+            when c.missing_tick then 'unknown'
+            when c.ticked_pending = 0 then 'ok'
+            when least(c.lag, now() - c.last_active) > greatest(interval '1 hour', c.rotation_period / 2)
+                then 'warning'
+            else 'ok'
+        end)
+    ) v(check_name, status)
 $$;
 
-revoke all on function pgque.health_checks(pgque.observed_queue[], pgque.observed_consumer[]) from public;
-grant execute on function pgque.health_checks(pgque.observed_queue[], pgque.observed_consumer[]) to pgque_monitor;
+revoke all on function pgque.health_states(pgque.observed_queue[], pgque.observed_consumer[]) from public;
+grant execute on function pgque.health_states(pgque.observed_queue[], pgque.observed_consumer[]) to pgque_monitor;
 
 -- ---- sql/observability/pgque/internal/require_queue.sql
 
@@ -743,26 +703,12 @@ stable
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $$
-    with observed as materialized (
-        select array_agg(q) as queues from pgque.observed_queues() q
-    ),
-    consumer as (
-        select
-            c.queue_id,
-            count(*)::int4 as consumers,
-            max(c.pending) as depth,
-            max(c.lag) as oldest
-        from observed o
-        cross join lateral pgque.observed_consumers(o.queues) c
-        group by c.queue_id
-    )
     select
         q.queue_name,
         q.queue_id,
-        -- without consumers nothing waits for anybody; with consumers of unknown position it is unknown
-        case when c.consumers is null then 0 else c.depth end,
-        case when c.consumers is null then interval '0' else c.oldest end,
-        coalesce(c.consumers, 0),
+        q.depth,
+        q.oldest,
+        q.consumers,
         q.events_per_sec,
         q.cur_table,
         greatest(now() - q.switch_time, interval '0'),
@@ -771,9 +717,8 @@ as $$
         q.last_tick_time,
         q.last_tick_id,
         q.dead_letters
-    from observed o
+    from pgque.observed() o
     cross join lateral unnest(o.queues) q
-    left join consumer c on c.queue_id = q.queue_id
     order by q.queue_name
 $$;
 
@@ -807,8 +752,8 @@ as $$
         c.last_active,
         c.open_batches > 0,
         c.batch_id
-    from (select array_agg(q) as queues from pgque.observed_queues() q) o
-    cross join lateral pgque.observed_consumers(o.queues) c
+    from pgque.observed() o
+    cross join lateral unnest(o.consumers) c
     order by c.queue_name, c.consumer_name
 $$;
 
@@ -830,12 +775,78 @@ as $$
         h.queue_name,
         case when h.consumer_name is null then h.check_name else h.check_name || ':' || h.consumer_name end,
         h.status,
-        h.detail
-    from (select array_agg(q) as queues from pgque.observed_queues() q) o
-    cross join lateral (
-        select array_agg(c) as consumers from pgque.observed_consumers(o.queues) c
-    ) oc
-    cross join lateral pgque.health_checks(o.queues, oc.consumers) h
+        case h.check_name
+            when 'ticker_running' then case
+                when q.paused then 'paused by configuration'
+                when q.last_tick_time is null then 'the queue has never been ticked: is a ticker running?'
+                when h.status = 'ok' then 'last tick ' || date_trunc('second', now() - q.last_tick_time) || ' ago'
+                when q.tick_overdue then 'last tick ' || date_trunc('second', now() - q.last_tick_time)
+                    || ' ago, expected at least every ' || q.ticker_idle_period || ': is a ticker running?'
+                else 'events have waited ' || date_trunc('second', now() - q.unticked_since)
+                    || ' for a tick, expected within ' || q.ticker_max_lag || ': is a ticker running?'
+            end
+            when 'paused' then case
+                when q.paused then 'ticks are paused by configuration; '
+                    || coalesce(q.unticked::text, 'an unknown number of') || ' events wait'
+                else 'not paused'
+            end
+            when 'xid_regression' then case h.status
+                when 'ok' then 'transaction ids are ahead of the last tick'
+                else 'the last tick is ahead of this server''s transaction ids: was a dump restored?'
+                    || ' Consumers will not see new events'
+            end
+            when 'no_consumers' then case
+                when q.discards then 'events are sent but nobody is subscribed: rotation will discard them unread'
+                when q.consumers = 0 then 'none registered, nothing sent'
+                else q.consumers || ' registered'
+            end
+            when 'missing_tick' then case h.status
+                when 'ok' then 'every position exists'
+                else 'the position of ' || array_to_string(
+                        array(select quote_ident(n) from unnest(q.lost_consumers) n), ', ')
+                    || ' points to a tick that no longer exists: it can never go on,'
+                    || ' unsubscribe and subscribe it again'
+            end
+            when 'rotation_health' then
+                'last rotation ' || date_trunc('second', now() - q.switch_time) || ' ago'
+                || case
+                    when h.status = 'ok' then ''
+                    else ', due every ' || q.rotation_period || case
+                        when q.blocking_consumer is not null
+                            then ': blocked by consumer ' || quote_ident(q.blocking_consumer)
+                        when q.mid_rotation
+                            then ': step 2 is outstanding, is maint_rotate_tables_step2() scheduled?'
+                        else ': is maint() scheduled?'
+                    end
+                end
+            when 'dlq_health' then
+                case when q.dead_letters >= 10000 then 'at least ' else '' end || q.dead_letters
+                || ' dead letters, ' || case when q.dead_letters_hour >= 1000 then 'at least ' else '' end
+                || q.dead_letters_hour || ' in the last hour'
+            when 'retry_overdue' then case h.status
+                when 'ok' then q.retries || ' retries waiting, none overdue'
+                else q.retries_overdue || ' retries overdue by up to '
+                    || date_trunc('second', now() - q.retries_overdue_since)
+                    || ': is maint_retry_events() scheduled?'
+            end
+            when 'consumer_lag' then case
+                when c.missing_tick then 'unknown: its position is gone'
+                when c.ticked_pending = 0 then 'nothing to take'
+                else date_trunc('second', c.lag) || ' behind with ' || c.ticked_pending
+                    || ' events; rotation period ' || c.rotation_period
+            end
+            when 'consumer_stuck' then case
+                when c.missing_tick then 'unknown: its position is gone'
+                when c.ticked_pending = 0 then 'nothing to take'
+                when c.open_batches > 0
+                    then 'took its open batch ' || date_trunc('second', now() - c.last_active) || ' ago'
+                else 'last took or finished a batch ' || date_trunc('second', now() - c.last_active) || ' ago'
+            end
+        end
+    from pgque.observed() o
+    cross join lateral pgque.health_states(o.queues, o.consumers) h
+    join unnest(o.queues) q on q.queue_id = h.queue_id
+    left join unnest(o.consumers) c on c.queue_id = h.queue_id and c.consumer_name = h.consumer_name
     order by h.queue_name, h.consumer_name nulls first, h.check_name
 $$;
 
@@ -855,34 +866,18 @@ set search_path = pg_catalog, pg_temp
 set jit = off
 rows 10000
 as $$
-    with observed_queues as materialized (
-        select array_agg(q) as queues from pgque.observed_queues() q
+    with observed as materialized (
+        select o.queues, o.consumers from pgque.observed() o
     ),
-    observed as materialized (
-        select o.queues, c.consumers
-        from observed_queues o
-        cross join lateral (select array_agg(c) as consumers from pgque.observed_consumers(o.queues) c) c
+    queue as materialized (
+        select q.*, jsonb_build_object('queue', q.queue_name) as labels
+        from observed o
+        cross join lateral unnest(o.queues) q
     ),
     consumer as materialized (
         select c.*, jsonb_build_object('queue', c.queue_name, 'consumer', c.consumer_name) as labels
         from observed o
         cross join lateral unnest(o.consumers) c
-    ),
-    per_queue as (
-        select c.queue_id, count(*) as consumers, max(c.pending) as depth, max(c.lag) as oldest
-        from consumer c
-        group by c.queue_id
-    ),
-    queue as materialized (
-        select
-            q.*,
-            coalesce(p.consumers, 0) as consumers,
-            case when p.consumers is null then 0 else p.depth end as depth,
-            case when p.consumers is null then interval '0' else p.oldest end as oldest,
-            jsonb_build_object('queue', q.queue_name) as labels
-        from observed o
-        cross join lateral unnest(o.queues) q
-        left join per_queue p on p.queue_id = q.queue_id
     )
     select v.metric_name, v.metric_type, v.value, q.labels
     from queue q
@@ -898,7 +893,7 @@ as $$
         ('pgque.ticker.last_tick_age_seconds', 'gauge',
             case when q.last_tick_time > now() then 0 else extract(epoch from now() - q.last_tick_time) end),
         ('pgque.message.sent_total', 'counter', q.sent),
-        ('pgque.message.retry_waiting', 'gauge', q.retry_waiting),
+        ('pgque.message.retry_waiting', 'gauge', q.retries),
         ('pgque.message.dead_lettered', 'gauge', q.dead_letters)
     ) v(metric_name, metric_type, value)
     where v.value is not null
@@ -921,13 +916,12 @@ as $$
         'pgque.queue.health_state',
         'gauge',
         1,
-        case when h.consumer_name is null
-            then jsonb_build_object('queue', h.queue_name, 'check', h.check_name, 'state', h.status)
-            else jsonb_build_object('queue', h.queue_name, 'consumer', h.consumer_name,
-                'check', h.check_name, 'state', h.status)
-        end
+        jsonb_object(case when h.consumer_name is null
+            then array['queue', h.queue_name, 'check', h.check_name, 'state', h.status]
+            else array['queue', h.queue_name, 'consumer', h.consumer_name, 'check', h.check_name, 'state', h.status]
+        end)
     from observed o
-    cross join lateral pgque.health_checks(o.queues, o.consumers) h
+    cross join lateral pgque.health_states(o.queues, o.consumers) h
 $$;
 
 revoke all on function pgque.otel_metrics() from public;
@@ -1122,8 +1116,8 @@ set search_path = pg_catalog, pg_temp
 set jit = off
 as $$
     select c.queue_name, c.consumer_name, c.lag, c.last_active
-    from (select array_agg(q) as queues from pgque.observed_queues() q) o
-    cross join lateral pgque.observed_consumers(o.queues) c
+    from pgque.observed() o
+    cross join lateral unnest(o.consumers) c
     where now() - c.last_active > threshold
         and (c.missing_tick or (c.ticked_pending > 0 and c.lag > threshold))
     order by c.lag desc nulls first, c.queue_name, c.consumer_name

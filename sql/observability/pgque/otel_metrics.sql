@@ -9,34 +9,18 @@ set search_path = pg_catalog, pg_temp
 set jit = off
 rows 10000
 as $$
-    with observed_queues as materialized (
-        select array_agg(q) as queues from pgque.observed_queues() q
+    with observed as materialized (
+        select o.queues, o.consumers from pgque.observed() o
     ),
-    observed as materialized (
-        select o.queues, c.consumers
-        from observed_queues o
-        cross join lateral (select array_agg(c) as consumers from pgque.observed_consumers(o.queues) c) c
+    queue as materialized (
+        select q.*, jsonb_build_object('queue', q.queue_name) as labels
+        from observed o
+        cross join lateral unnest(o.queues) q
     ),
     consumer as materialized (
         select c.*, jsonb_build_object('queue', c.queue_name, 'consumer', c.consumer_name) as labels
         from observed o
         cross join lateral unnest(o.consumers) c
-    ),
-    per_queue as (
-        select c.queue_id, count(*) as consumers, max(c.pending) as depth, max(c.lag) as oldest
-        from consumer c
-        group by c.queue_id
-    ),
-    queue as materialized (
-        select
-            q.*,
-            coalesce(p.consumers, 0) as consumers,
-            case when p.consumers is null then 0 else p.depth end as depth,
-            case when p.consumers is null then interval '0' else p.oldest end as oldest,
-            jsonb_build_object('queue', q.queue_name) as labels
-        from observed o
-        cross join lateral unnest(o.queues) q
-        left join per_queue p on p.queue_id = q.queue_id
     )
     select v.metric_name, v.metric_type, v.value, q.labels
     from queue q
@@ -52,7 +36,7 @@ as $$
         ('pgque.ticker.last_tick_age_seconds', 'gauge',
             case when q.last_tick_time > now() then 0 else extract(epoch from now() - q.last_tick_time) end),
         ('pgque.message.sent_total', 'counter', q.sent),
-        ('pgque.message.retry_waiting', 'gauge', q.retry_waiting),
+        ('pgque.message.retry_waiting', 'gauge', q.retries),
         ('pgque.message.dead_lettered', 'gauge', q.dead_letters)
     ) v(metric_name, metric_type, value)
     where v.value is not null
@@ -75,13 +59,12 @@ as $$
         'pgque.queue.health_state',
         'gauge',
         1,
-        case when h.consumer_name is null
-            then jsonb_build_object('queue', h.queue_name, 'check', h.check_name, 'state', h.status)
-            else jsonb_build_object('queue', h.queue_name, 'consumer', h.consumer_name,
-                'check', h.check_name, 'state', h.status)
-        end
+        jsonb_object(case when h.consumer_name is null
+            then array['queue', h.queue_name, 'check', h.check_name, 'state', h.status]
+            else array['queue', h.queue_name, 'consumer', h.consumer_name, 'check', h.check_name, 'state', h.status]
+        end)
     from observed o
-    cross join lateral pgque.health_checks(o.queues, o.consumers) h
+    cross join lateral pgque.health_states(o.queues, o.consumers) h
 $$;
 
 revoke all on function pgque.otel_metrics() from public;

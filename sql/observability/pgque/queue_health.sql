@@ -11,12 +11,78 @@ as $$
         h.queue_name,
         case when h.consumer_name is null then h.check_name else h.check_name || ':' || h.consumer_name end,
         h.status,
-        h.detail
-    from (select array_agg(q) as queues from pgque.observed_queues() q) o
-    cross join lateral (
-        select array_agg(c) as consumers from pgque.observed_consumers(o.queues) c
-    ) oc
-    cross join lateral pgque.health_checks(o.queues, oc.consumers) h
+        case h.check_name
+            when 'ticker_running' then case
+                when q.paused then 'paused by configuration'
+                when q.last_tick_time is null then 'the queue has never been ticked: is a ticker running?'
+                when h.status = 'ok' then 'last tick ' || date_trunc('second', now() - q.last_tick_time) || ' ago'
+                when q.tick_overdue then 'last tick ' || date_trunc('second', now() - q.last_tick_time)
+                    || ' ago, expected at least every ' || q.ticker_idle_period || ': is a ticker running?'
+                else 'events have waited ' || date_trunc('second', now() - q.unticked_since)
+                    || ' for a tick, expected within ' || q.ticker_max_lag || ': is a ticker running?'
+            end
+            when 'paused' then case
+                when q.paused then 'ticks are paused by configuration; '
+                    || coalesce(q.unticked::text, 'an unknown number of') || ' events wait'
+                else 'not paused'
+            end
+            when 'xid_regression' then case h.status
+                when 'ok' then 'transaction ids are ahead of the last tick'
+                else 'the last tick is ahead of this server''s transaction ids: was a dump restored?'
+                    || ' Consumers will not see new events'
+            end
+            when 'no_consumers' then case
+                when q.discards then 'events are sent but nobody is subscribed: rotation will discard them unread'
+                when q.consumers = 0 then 'none registered, nothing sent'
+                else q.consumers || ' registered'
+            end
+            when 'missing_tick' then case h.status
+                when 'ok' then 'every position exists'
+                else 'the position of ' || array_to_string(
+                        array(select quote_ident(n) from unnest(q.lost_consumers) n), ', ')
+                    || ' points to a tick that no longer exists: it can never go on,'
+                    || ' unsubscribe and subscribe it again'
+            end
+            when 'rotation_health' then
+                'last rotation ' || date_trunc('second', now() - q.switch_time) || ' ago'
+                || case
+                    when h.status = 'ok' then ''
+                    else ', due every ' || q.rotation_period || case
+                        when q.blocking_consumer is not null
+                            then ': blocked by consumer ' || quote_ident(q.blocking_consumer)
+                        when q.mid_rotation
+                            then ': step 2 is outstanding, is maint_rotate_tables_step2() scheduled?'
+                        else ': is maint() scheduled?'
+                    end
+                end
+            when 'dlq_health' then
+                case when q.dead_letters >= 10000 then 'at least ' else '' end || q.dead_letters
+                || ' dead letters, ' || case when q.dead_letters_hour >= 1000 then 'at least ' else '' end
+                || q.dead_letters_hour || ' in the last hour'
+            when 'retry_overdue' then case h.status
+                when 'ok' then q.retries || ' retries waiting, none overdue'
+                else q.retries_overdue || ' retries overdue by up to '
+                    || date_trunc('second', now() - q.retries_overdue_since)
+                    || ': is maint_retry_events() scheduled?'
+            end
+            when 'consumer_lag' then case
+                when c.missing_tick then 'unknown: its position is gone'
+                when c.ticked_pending = 0 then 'nothing to take'
+                else date_trunc('second', c.lag) || ' behind with ' || c.ticked_pending
+                    || ' events; rotation period ' || c.rotation_period
+            end
+            when 'consumer_stuck' then case
+                when c.missing_tick then 'unknown: its position is gone'
+                when c.ticked_pending = 0 then 'nothing to take'
+                when c.open_batches > 0
+                    then 'took its open batch ' || date_trunc('second', now() - c.last_active) || ' ago'
+                else 'last took or finished a batch ' || date_trunc('second', now() - c.last_active) || ' ago'
+            end
+        end
+    from pgque.observed() o
+    cross join lateral pgque.health_states(o.queues, o.consumers) h
+    join unnest(o.queues) q on q.queue_id = h.queue_id
+    left join unnest(o.consumers) c on c.queue_id = h.queue_id and c.consumer_name = h.consumer_name
     order by h.queue_name, h.consumer_name nulls first, h.check_name
 $$;
 

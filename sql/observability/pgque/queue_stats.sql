@@ -21,26 +21,12 @@ stable
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $$
-    with observed as materialized (
-        select array_agg(q) as queues from pgque.observed_queues() q
-    ),
-    consumer as (
-        select
-            c.queue_id,
-            count(*)::int4 as consumers,
-            max(c.pending) as depth,
-            max(c.lag) as oldest
-        from observed o
-        cross join lateral pgque.observed_consumers(o.queues) c
-        group by c.queue_id
-    )
     select
         q.queue_name,
         q.queue_id,
-        -- without consumers nothing waits for anybody; with consumers of unknown position it is unknown
-        case when c.consumers is null then 0 else c.depth end,
-        case when c.consumers is null then interval '0' else c.oldest end,
-        coalesce(c.consumers, 0),
+        q.depth,
+        q.oldest,
+        q.consumers,
         q.events_per_sec,
         q.cur_table,
         greatest(now() - q.switch_time, interval '0'),
@@ -49,9 +35,8 @@ as $$
         q.last_tick_time,
         q.last_tick_id,
         q.dead_letters
-    from observed o
+    from pgque.observed() o
     cross join lateral unnest(o.queues) q
-    left join consumer c on c.queue_id = q.queue_id
     order by q.queue_name
 $$;
 

@@ -8,8 +8,8 @@ set search_path = pg_catalog, pg_temp
 set jit = off
 as $$
     select c.queue_name, c.consumer_name, c.lag, c.last_active
-    from (select array_agg(q) as queues from pgque.observed_queues() q) o
-    cross join lateral pgque.observed_consumers(o.queues) c
+    from pgque.observed() o
+    cross join lateral unnest(o.consumers) c
     where now() - c.last_active > threshold
         and (c.missing_tick or (c.ticked_pending > 0 and c.lag > threshold))
     order by c.lag desc nulls first, c.queue_name, c.consumer_name

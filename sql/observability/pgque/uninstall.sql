@@ -24,7 +24,6 @@ begin
     if owner_name is null then
         return;  -- the engine is gone, and everything in its schema with it
     end if;
-    drop function if exists pgque.observed_queues();
     if to_regtype('pgque.observed_queue') is not null then
         drop type pgque.observed_queue cascade;      -- with the functions that take it
     end if;

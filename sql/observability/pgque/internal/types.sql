@@ -12,20 +12,27 @@ create type pgque.observed_queue as (
     ticker_idle_period interval,
     cur_table int4,
     switch_time timestamptz,
-    switch_step2 xid8,             -- null while a rotation is between its two steps
+    mid_rotation boolean,          -- between the two steps of a rotation
     rotation_period interval,
     sent bigint,                   -- events ever sent; null: the sequence can't be read
     unticked bigint,               -- of these, sent after the last tick
     unticked_since timestamptz,    -- oldest of them; only looked up once the ticker is late
-    first_tick_seq bigint,         -- event_seq of the oldest tick kept
     last_tick_id bigint,
     last_tick_time timestamptz,
-    last_tick_seq bigint,
+    tick_overdue boolean,          -- idle queues tick once per idle period, a bit late at worst
     ids_went_backwards boolean,    -- the last tick lies in the future of this server's transaction ids
     events_per_sec numeric,
+    consumers int4,                -- logical ones: a cooperative group counts as one
+    depth bigint,                  -- pending events of the slowest consumer
+    oldest interval,               -- longest lag of a consumer
+    blocking_consumer text,        -- the slowest one that rotation waits for
+    lost_consumers text[],         -- those whose position points to a tick that is gone
+    discards boolean,              -- events that nobody is subscribed to will be rotated away
     dead_letters bigint,           -- up to 10,000
     dead_letters_hour bigint,      -- of these, younger than an hour; up to 1,000
-    retry_waiting bigint           -- up to 10,000
+    retries bigint,                -- waiting, up to 10,000
+    retries_overdue bigint,        -- of these, 5 minutes past their time; up to 10,000 in all queues
+    retries_overdue_since timestamptz
 );
 
 create type pgque.observed_consumer as (
@@ -42,5 +49,6 @@ create type pgque.observed_consumer as (
     open_events bigint,
     open_since timestamptz,
     batch_id bigint,
+    rotation_period interval,      -- of its queue
     holds_rotation boolean         -- rotation waits for it
 );

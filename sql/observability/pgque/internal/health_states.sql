@@ -1,0 +1,63 @@
+-- The judgement: what each queue and consumer was observed to be, turned into ok, warning, critical or
+-- unknown. Cause and symptom are kept apart: a consumer is judged by the events it could take, the ticker
+-- by those that wait for a tick. queue_health() puts it into words.
+create or replace function pgque.health_states(
+    queues pgque.observed_queue[],
+    consumers pgque.observed_consumer[])
+returns table (queue_id int4, queue_name text, consumer_name text, check_name text, status text)
+language sql
+stable
+set search_path = pg_catalog, pg_temp
+set jit = off
+rows 5000
+as $$
+    select q.queue_id, q.queue_name, null::text, v.check_name, v.status
+    from unnest(queues) q
+    cross join lateral (select now() - q.switch_time as age) rotation
+    cross join lateral (values
+        ('ticker_running', case
+            when q.paused then 'ok'
+            when q.last_tick_time is null then 'critical'
+            when q.external_ticker then 'ok'
+            when q.tick_overdue then 'critical'
+            when now() - q.unticked_since > q.ticker_max_lag + interval '10 seconds' then 'critical'
+            else 'ok'
+        end),
+        ('paused', case when q.paused then 'warning' else 'ok' end),
+        ('xid_regression', case when q.ids_went_backwards then 'critical' else 'ok' end),
+        ('no_consumers', case when q.discards then 'warning' else 'ok' end),
+        ('missing_tick', case when q.lost_consumers is not null then 'critical' else 'ok' end),
+        ('rotation_health', case
+            when rotation.age > q.rotation_period * 2 + interval '1 minute' then 'warning'
+            else 'ok'
+        end),
+        ('dlq_health', case
+            when q.dead_letters_hour >= 1000 then 'critical'
+            when q.dead_letters_hour >= 10 or q.dead_letters > 1000 then 'warning'
+            else 'ok'
+        end),
+        ('retry_overdue', case when q.retries_overdue > 0 then 'warning' else 'ok' end)
+    ) v(check_name, status)
+    union all
+    select c.queue_id, c.queue_name, c.consumer_name, v.check_name, v.status
+    from unnest(consumers) c
+    cross join lateral (values
+        ('consumer_lag', case
+            when c.missing_tick then 'unknown'
+            when c.ticked_pending = 0 then 'ok'
+            when c.lag > c.rotation_period then 'critical'
+            when c.lag > c.rotation_period / 2 then 'warning'
+            else 'ok'
+        end),
+        ('consumer_stuck', case
+            when c.missing_tick then 'unknown'
+            when c.ticked_pending = 0 then 'ok'
+            when least(c.lag, now() - c.last_active) > greatest(interval '1 hour', c.rotation_period / 2)
+                then 'warning'
+            else 'ok'
+        end)
+    ) v(check_name, status)
+$$;
+
+revoke all on function pgque.health_states(pgque.observed_queue[], pgque.observed_consumer[]) from public;
+grant execute on function pgque.health_states(pgque.observed_queue[], pgque.observed_consumer[]) to pgque_monitor;
