@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+
 import psycopg
 import pytest
 
-from tests.support.database import Connection, Database
+from tests.support.database import Connection, Database, wait_until
 from tests.support.queue import (
     consume,
     create_queue,
@@ -125,3 +127,33 @@ def test_an_old_snapshot_can_not_write_behind_a_rotation(
     writer.commit()
     tick(db, "orders")
     assert [message.payload for message in receive(db, "orders", "app")] == ["x"]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "send('orders', 'x')",
+        "insert_event('orders', 't', 'x')",
+        "send_batch('orders', array['x'])",
+        "maint_retry_events()",
+    ],
+)
+def test_a_writer_has_its_transaction_id_before_it_looks_up_the_queue(
+    engine_database: Database, db: Connection, call: str
+) -> None:
+    """Rotation counts on it: an id above the one that step two notes means the new table."""
+    writer = engine_database.connect()
+    pid = writer.info.backend_pid
+    door = engine_database.connect(autocommit=False)
+    door.execute("lock table pgque.queue in access exclusive mode")
+    thread = threading.Thread(target=lambda: value(writer, f"select pgque.{call}"))
+    thread.start()
+    try:
+        wait_until(
+            lambda: value(db, "select wait_event_type = 'Lock' from pg_stat_activity where pid = %s", pid),
+            what="the writer stands before the table of queues",
+        )
+        assert value(db, "select backend_xid is not null from pg_stat_activity where pid = %s", pid)
+    finally:
+        door.rollback()
+        thread.join()
