@@ -92,7 +92,7 @@ class Service:
         """See `run_service`."""
         # A name lookup that hangs keeps its thread, through several polls. It must not take the threads
         # in which the other databases' names are looked up and pages are built.
-        threads = ThreadPoolExecutor(_THREADS + _THREADS_PER_TARGET * len(self._targets), "pgque")
+        threads = ThreadPoolExecutor(_THREADS + _THREADS_PER_TARGET * len(self._targets), "worker")
         asyncio.get_running_loop().set_default_executor(threads)
         view = View(self._page, self.states, self._alive, self._ledger)
         server = _Server(_server_config(view))

@@ -87,7 +87,6 @@ create type pgque.observed_queue as (
     depth bigint,                  -- pending events of the slowest consumer
     oldest interval,               -- longest lag of a consumer
     blocking_consumer text,        -- the slowest one that rotation waits for
-    lost_consumers text[],         -- those whose position points to a tick that is gone
     discards boolean,              -- events that nobody is subscribed to will be rotated away
     dead_letters bigint,           -- up to 10,000
     dead_letters_hour bigint,      -- of these, younger than an hour; up to 1,000
@@ -443,9 +442,7 @@ as $$
             max(c.pending) as depth,
             max(c.lag) as oldest,
             (array_agg(c.consumer_name order by c.lag desc nulls first)
-                filter (where c.holds_rotation or c.missing_tick))[1] as blocking_consumer,
-            array_agg(c.consumer_name order by c.consumer_name)
-                filter (where c.missing_tick) as lost_consumers
+                filter (where c.holds_rotation or c.missing_tick))[1] as blocking_consumer
         from consumer c
         group by c.queue_id
     ),
@@ -482,7 +479,6 @@ as $$
             case when p.consumers is null then 0 else p.depth end,
             case when p.consumers is null then interval '0' else p.oldest end,
             p.blocking_consumer,
-            p.lost_consumers,
             p.consumers is null and q.sent > oldest_tick.tick_event_seq,
             coalesce(d.counted, 0),
             coalesce(d.counted_hour, 0),
@@ -555,7 +551,6 @@ as $$
         ('paused', case when q.paused then 'warning' else 'ok' end),
         ('xid_regression', case when q.ids_went_backwards then 'critical' else 'ok' end),
         ('no_consumers', case when q.discards then 'warning' else 'ok' end),
-        ('missing_tick', case when q.lost_consumers is not null then 'critical' else 'ok' end),
         ('rotation_health', case
             when rotation.age > q.rotation_period * 2 + interval '1 minute' then 'warning'
             else 'ok'
@@ -571,6 +566,7 @@ as $$
     select c.queue_id, c.queue_name, c.consumer_name, v.check_name, v.status
     from unnest(consumers) c
     cross join lateral (values
+        ('missing_tick', case when c.missing_tick then 'critical' else 'ok' end),
         ('consumer_lag', case
             when c.missing_tick then 'unknown'
             when c.ticked_pending = 0 then 'ok'
@@ -801,10 +797,8 @@ as $$
                 else q.consumers || ' registered'
             end
             when 'missing_tick' then case h.status
-                when 'ok' then 'every position exists'
-                else 'the position of ' || array_to_string(
-                        array(select quote_ident(n) from unnest(q.lost_consumers) n), ', ')
-                    || ' points to a tick that no longer exists: it can never go on,'
+                when 'ok' then 'its position exists'
+                else 'its position points to a tick that no longer exists: it can never go on,'
                     || ' unsubscribe and subscribe it again'
             end
             when 'rotation_health' then

@@ -37,10 +37,8 @@ as $$
                 else q.consumers || ' registered'
             end
             when 'missing_tick' then case h.status
-                when 'ok' then 'every position exists'
-                else 'the position of ' || array_to_string(
-                        array(select quote_ident(n) from unnest(q.lost_consumers) n), ', ')
-                    || ' points to a tick that no longer exists: it can never go on,'
+                when 'ok' then 'its position exists'
+                else 'its position points to a tick that no longer exists: it can never go on,'
                     || ' unsubscribe and subscribe it again'
             end
             when 'rotation_health' then

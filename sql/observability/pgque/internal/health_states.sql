@@ -26,7 +26,6 @@ as $$
         ('paused', case when q.paused then 'warning' else 'ok' end),
         ('xid_regression', case when q.ids_went_backwards then 'critical' else 'ok' end),
         ('no_consumers', case when q.discards then 'warning' else 'ok' end),
-        ('missing_tick', case when q.lost_consumers is not null then 'critical' else 'ok' end),
         ('rotation_health', case
             when rotation.age > q.rotation_period * 2 + interval '1 minute' then 'warning'
             else 'ok'
@@ -42,6 +41,7 @@ as $$
     select c.queue_id, c.queue_name, c.consumer_name, v.check_name, v.status
     from unnest(consumers) c
     cross join lateral (values
+        ('missing_tick', case when c.missing_tick then 'critical' else 'ok' end),
         ('consumer_lag', case
             when c.missing_tick then 'unknown'
             when c.ticked_pending = 0 then 'ok'

@@ -265,9 +265,7 @@ as $$
             max(c.pending) as depth,
             max(c.lag) as oldest,
             (array_agg(c.consumer_name order by c.lag desc nulls first)
-                filter (where c.holds_rotation or c.missing_tick))[1] as blocking_consumer,
-            array_agg(c.consumer_name order by c.consumer_name)
-                filter (where c.missing_tick) as lost_consumers
+                filter (where c.holds_rotation or c.missing_tick))[1] as blocking_consumer
         from consumer c
         group by c.queue_id
     ),
@@ -304,7 +302,6 @@ as $$
             case when p.consumers is null then 0 else p.depth end,
             case when p.consumers is null then interval '0' else p.oldest end,
             p.blocking_consumer,
-            p.lost_consumers,
             p.consumers is null and q.sent > oldest_tick.tick_event_seq,
             coalesce(d.counted, 0),
             coalesce(d.counted_hour, 0),

@@ -26,7 +26,6 @@ create type pgque.observed_queue as (
     depth bigint,                  -- pending events of the slowest consumer
     oldest interval,               -- longest lag of a consumer
     blocking_consumer text,        -- the slowest one that rotation waits for
-    lost_consumers text[],         -- those whose position points to a tick that is gone
     discards boolean,              -- events that nobody is subscribed to will be rotated away
     dead_letters bigint,           -- up to 10,000
     dead_letters_hour bigint,      -- of these, younger than an hour; up to 1,000
