@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint lock generate clean
+.PHONY: demo test lint lock generate bench-sql clean
 
 demo: $(VENV)/.demo
 	@exec $(BIN)/pgque-exporter demo
@@ -19,6 +19,10 @@ lint: $(VENV)/.dev
 generate: $(VENV)/.dev
 	$(BIN)/python sql/build.py
 	$(BIN)/python docs/build.py
+
+# What a poll costs the database, beside the specification's SQL.
+bench-sql: $(VENV)/.dev
+	@exec $(BIN)/python bench/observability.py
 
 # Refresh the pinned versions from pyproject.toml.
 lock: $(VENV)/.dev

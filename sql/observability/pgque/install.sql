@@ -187,11 +187,15 @@ grant execute on function pgque.unticked_since(int4) to pgque_monitor;
 create or replace function pgque.observed(
     out queues pgque.observed_queue[],
     out consumers pgque.observed_consumer[])
-language sql
+language plpgsql
 stable
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $$
+#variable_conflict use_column
+begin
+    -- PL/pgSQL keeps the plan: planning this anew for each call would cost more than a small
+    -- database's whole poll.
     with recursive
     -- ---- subscriptions, each with the ticks at both ends of its open batch ----
     subscription as materialized (
@@ -516,6 +520,8 @@ as $$
     select
         (select array_agg(c::pgque.observed_queue) from complete c),
         (select array_agg(c::pgque.observed_consumer) from consumer c)
+    into queues, consumers;
+end
 $$;
 
 revoke all on function pgque.observed() from public;
@@ -530,12 +536,15 @@ create or replace function pgque.health_states(
     queues pgque.observed_queue[],
     consumers pgque.observed_consumer[])
 returns table (queue_id int4, queue_name text, consumer_name text, check_name text, status text)
-language sql
+language plpgsql
 stable
 set search_path = pg_catalog, pg_temp
 set jit = off
 rows 5000
 as $$
+#variable_conflict use_column
+begin
+    return query
     select q.queue_id, q.queue_name, null::text, v.check_name, v.status
     from unnest(queues) q
     cross join lateral (select now() - q.switch_time as age) rotation
@@ -581,7 +590,8 @@ as $$
                 then 'warning'
             else 'ok'
         end)
-    ) v(check_name, status)
+    ) v(check_name, status);
+end
 $$;
 
 revoke all on function pgque.health_states(pgque.observed_queue[], pgque.observed_consumer[]) from public;
@@ -854,12 +864,16 @@ grant execute on function pgque.queue_health() to pgque_monitor;
 -- labelled with the state it is in.
 create or replace function pgque.otel_metrics()
 returns table (metric_name text, metric_type text, value numeric, labels jsonb)
-language sql
+language plpgsql
 stable
 set search_path = pg_catalog, pg_temp
 set jit = off
+set work_mem = '32MB'  -- rows of a thousand queues needn't go through a file
 rows 10000
 as $$
+#variable_conflict use_column
+begin
+    return query
     with observed as materialized (
         select o.queues, o.consumers from pgque.observed() o
     ),
@@ -909,13 +923,14 @@ as $$
     select
         'pgque.queue.health_state',
         'gauge',
-        1,
+        1::numeric,
         jsonb_object(case when h.consumer_name is null
             then array['queue', h.queue_name, 'check', h.check_name, 'state', h.status]
             else array['queue', h.queue_name, 'consumer', h.consumer_name, 'check', h.check_name, 'state', h.status]
         end)
     from observed o
-    cross join lateral pgque.health_states(o.queues, o.consumers) h
+    cross join lateral pgque.health_states(o.queues, o.consumers) h;
+end
 $$;
 
 revoke all on function pgque.otel_metrics() from public;

@@ -3,12 +3,16 @@
 -- labelled with the state it is in.
 create or replace function pgque.otel_metrics()
 returns table (metric_name text, metric_type text, value numeric, labels jsonb)
-language sql
+language plpgsql
 stable
 set search_path = pg_catalog, pg_temp
 set jit = off
+set work_mem = '32MB'  -- rows of a thousand queues needn't go through a file
 rows 10000
 as $$
+#variable_conflict use_column
+begin
+    return query
     with observed as materialized (
         select o.queues, o.consumers from pgque.observed() o
     ),
@@ -58,13 +62,14 @@ as $$
     select
         'pgque.queue.health_state',
         'gauge',
-        1,
+        1::numeric,
         jsonb_object(case when h.consumer_name is null
             then array['queue', h.queue_name, 'check', h.check_name, 'state', h.status]
             else array['queue', h.queue_name, 'consumer', h.consumer_name, 'check', h.check_name, 'state', h.status]
         end)
     from observed o
-    cross join lateral pgque.health_states(o.queues, o.consumers) h
+    cross join lateral pgque.health_states(o.queues, o.consumers) h;
+end
 $$;
 
 revoke all on function pgque.otel_metrics() from public;

@@ -5,12 +5,15 @@ create or replace function pgque.health_states(
     queues pgque.observed_queue[],
     consumers pgque.observed_consumer[])
 returns table (queue_id int4, queue_name text, consumer_name text, check_name text, status text)
-language sql
+language plpgsql
 stable
 set search_path = pg_catalog, pg_temp
 set jit = off
 rows 5000
 as $$
+#variable_conflict use_column
+begin
+    return query
     select q.queue_id, q.queue_name, null::text, v.check_name, v.status
     from unnest(queues) q
     cross join lateral (select now() - q.switch_time as age) rotation
@@ -56,7 +59,8 @@ as $$
                 then 'warning'
             else 'ok'
         end)
-    ) v(check_name, status)
+    ) v(check_name, status);
+end
 $$;
 
 revoke all on function pgque.health_states(pgque.observed_queue[], pgque.observed_consumer[]) from public;

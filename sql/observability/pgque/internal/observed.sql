@@ -10,11 +10,15 @@
 create or replace function pgque.observed(
     out queues pgque.observed_queue[],
     out consumers pgque.observed_consumer[])
-language sql
+language plpgsql
 stable
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $$
+#variable_conflict use_column
+begin
+    -- PL/pgSQL keeps the plan: planning this anew for each call would cost more than a small
+    -- database's whole poll.
     with recursive
     -- ---- subscriptions, each with the ticks at both ends of its open batch ----
     subscription as materialized (
@@ -339,6 +343,8 @@ as $$
     select
         (select array_agg(c::pgque.observed_queue) from complete c),
         (select array_agg(c::pgque.observed_consumer) from consumer c)
+    into queues, consumers;
+end
 $$;
 
 revoke all on function pgque.observed() from public;
