@@ -57,7 +57,7 @@ begin
 end
 $$;
 
--- ---- sql/observability/pgque/internal/types.sql
+-- ---- sql/observability/pgq_family/internal/types.sql
 
 -- Row types that the pack's functions hand to each other, so that one call observes every queue and
 -- consumer once, whatever is derived from it. They are made anew on each install, with the functions.
@@ -113,7 +113,7 @@ create type pgque.observed_consumer as (
     holds_rotation boolean         -- rotation waits for it
 );
 
--- ---- sql/observability/pgque/internal/unticked_since.sql
+-- ---- sql/observability/pgq_family/internal/unticked_since.sql
 
 -- When the oldest committed event was sent that no tick covers yet; null if there is none.
 --
@@ -173,7 +173,7 @@ $$;
 revoke all on function pgque.unticked_since(int4) from public;
 grant execute on function pgque.unticked_since(int4) to pgque_monitor;
 
--- ---- sql/observability/pgque/internal/observed.sql
+-- ---- sql/observability/pgq_family/internal/observed.sql
 
 -- Everything that the contract tells, observed once, in one snapshot: a few index probes per queue and
 -- per subscription, whatever the number of ticks kept, of events waiting, of retries or dead letters.
@@ -527,7 +527,7 @@ $$;
 revoke all on function pgque.observed() from public;
 grant execute on function pgque.observed() to pgque_monitor;
 
--- ---- sql/observability/pgque/internal/health_states.sql
+-- ---- sql/observability/pgq_family/internal/health_states.sql
 
 -- The judgement: what each queue and consumer was observed to be, turned into ok, warning, critical or
 -- unknown. Cause and symptom are kept apart: a consumer is judged by the events it could take, the ticker
@@ -597,7 +597,7 @@ $$;
 revoke all on function pgque.health_states(pgque.observed_queue[], pgque.observed_consumer[]) from public;
 grant execute on function pgque.health_states(pgque.observed_queue[], pgque.observed_consumer[]) to pgque_monitor;
 
--- ---- sql/observability/pgque/internal/require_queue.sql
+-- ---- sql/observability/pgq_family/internal/require_queue.sql
 
 -- The id of the queue of this name, or a clear error: a mistyped name must not read as "all quiet".
 create or replace function pgque.require_queue(queue_name text)
@@ -621,7 +621,7 @@ $$;
 revoke all on function pgque.require_queue(text) from public;
 grant execute on function pgque.require_queue(text) to pgque_monitor;
 
--- ---- sql/observability/pgque/internal/require_buckets.sql
+-- ---- sql/observability/pgq_family/internal/require_buckets.sql
 
 -- Checks a look-back period and a bucket size before a history function makes one row per bucket:
 -- both positive, at most 10,000 buckets. Returns the start of the first bucket; buckets are aligned to
@@ -684,7 +684,7 @@ begin
 end
 $$;
 
--- ---- sql/observability/pgque/queue_stats.sql
+-- ---- sql/observability/pgq_family/queue_stats.sql
 
 -- One row per queue: how much is waiting and how old it is, who reads it, how fast it fills, when it
 -- was last ticked and rotated (specification 5.1).
@@ -731,7 +731,7 @@ $$;
 revoke all on function pgque.queue_stats() from public;
 grant execute on function pgque.queue_stats() to pgque_monitor;
 
--- ---- sql/observability/pgque/consumer_stats.sql
+-- ---- sql/observability/pgq_family/consumer_stats.sql
 
 -- One row per logical consumer: how far behind in time and events, when it was last seen, what it
 -- holds open (specification 5.1).
@@ -766,7 +766,7 @@ $$;
 revoke all on function pgque.consumer_stats() from public;
 grant execute on function pgque.consumer_stats() to pgque_monitor;
 
--- ---- sql/observability/pgque/queue_health.sql
+-- ---- sql/observability/pgq_family/queue_health.sql
 
 -- What is wrong, in words: one row per queue and check, and per consumer as `check:consumer`
 -- (specification 5.1). status is ok, warning, critical or unknown; only critical should wake a person.
@@ -857,7 +857,7 @@ $$;
 revoke all on function pgque.queue_health() from public;
 grant execute on function pgque.queue_health() to pgque_monitor;
 
--- ---- sql/observability/pgque/otel_metrics.sql
+-- ---- sql/observability/pgq_family/otel_metrics.sql
 
 -- All that can be charted, in one statement and one snapshot: the metrics of specification 5.2 and the
 -- health checks as rows. A value that isn't known makes no row. Health is one row of value 1 per check,
@@ -936,7 +936,7 @@ $$;
 revoke all on function pgque.otel_metrics() from public;
 grant execute on function pgque.otel_metrics() to pgque_monitor;
 
--- ---- sql/observability/pgque/throughput.sql
+-- ---- sql/observability/pgq_family/throughput.sql
 
 -- How fast the queue filled over a past period, bucket by bucket, from its ticks (specification 5.1).
 -- A tick's events are credited to the bucket that the tick falls into, and the rate is taken over the
@@ -978,7 +978,7 @@ $$;
 revoke all on function pgque.throughput(text, interval, interval) from public;
 grant execute on function pgque.throughput(text, interval, interval) to pgque_monitor;
 
--- ---- sql/observability/pgque/error_rate.sql
+-- ---- sql/observability/pgq_family/error_rate.sql
 
 -- How many events failed over a past period, bucket by bucket (specification 5.1). dead_letters counts
 -- those still in the table. The engine keeps no record of when an event was sent to retry, so retries
@@ -1012,7 +1012,7 @@ $$;
 revoke all on function pgque.error_rate(text, interval, interval) from public;
 grant execute on function pgque.error_rate(text, interval, interval) to pgque_monitor;
 
--- ---- sql/observability/pgque/latency_percentiles.sql
+-- ---- sql/observability/pgq_family/latency_percentiles.sql
 
 -- How long events wait for the consumer, estimated from the gap between a tick and its consumption
 -- (specification 5.1). Two samples can be had from the tables: events that still wait (now minus their
@@ -1078,7 +1078,7 @@ $$;
 revoke all on function pgque.latency_percentiles(text, text, interval) from public;
 grant execute on function pgque.latency_percentiles(text, text, interval) to pgque_monitor;
 
--- ---- sql/observability/pgque/in_flight.sql
+-- ---- sql/observability/pgq_family/in_flight.sql
 
 -- What is being worked on right now: one row per open batch of the queue, members of a cooperative
 -- group each with their own (specification 5.1).
@@ -1113,7 +1113,7 @@ $$;
 revoke all on function pgque.in_flight(text) from public;
 grant execute on function pgque.in_flight(text) to pgque_monitor;
 
--- ---- sql/observability/pgque/stuck_consumers.sql
+-- ---- sql/observability/pgq_family/stuck_consumers.sql
 
 -- Consumers that have events to take and have neither caught up nor shown a sign of life for longer
 -- than the threshold (specification 5.1). A paused queue or an idle one makes nobody stuck.

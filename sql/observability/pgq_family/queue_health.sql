@@ -1,6 +1,6 @@
 -- What is wrong, in words: one row per queue and check, and per consumer as `check:consumer`
 -- (specification 5.1). status is ok, warning, critical or unknown; only critical should wake a person.
-create or replace function pgque.queue_health()
+create or replace function {pack}.queue_health()
 returns table (queue_name text, check_name text, status text, detail text)
 language sql
 stable
@@ -77,12 +77,12 @@ as $$
                 else 'last took or finished a batch ' || date_trunc('second', now() - c.last_active) || ' ago'
             end
         end
-    from pgque.observed() o
-    cross join lateral pgque.health_states(o.queues, o.consumers) h
+    from {pack}.observed() o
+    cross join lateral {pack}.health_states(o.queues, o.consumers) h
     join unnest(o.queues) q on q.queue_id = h.queue_id
     left join unnest(o.consumers) c on c.queue_id = h.queue_id and c.consumer_name = h.consumer_name
     order by h.queue_name, h.consumer_name nulls first, h.check_name
 $$;
 
-revoke all on function pgque.queue_health() from public;
-grant execute on function pgque.queue_health() to pgque_monitor;
+revoke all on function {pack}.queue_health() from public;
+grant execute on function {pack}.queue_health() to pgque_monitor;

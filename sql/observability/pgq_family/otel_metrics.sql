@@ -1,7 +1,7 @@
 -- All that can be charted, in one statement and one snapshot: the metrics of specification 5.2 and the
 -- health checks as rows. A value that isn't known makes no row. Health is one row of value 1 per check,
 -- labelled with the state it is in.
-create or replace function pgque.otel_metrics()
+create or replace function {pack}.otel_metrics()
 returns table (metric_name text, metric_type text, value numeric, labels jsonb)
 language plpgsql
 stable
@@ -14,7 +14,7 @@ as $$
 begin
     return query
     with observed as materialized (
-        select o.queues, o.consumers from pgque.observed() o
+        select o.queues, o.consumers from {pack}.observed() o
     ),
     queue as materialized (
         select q.*, jsonb_build_object('queue', q.queue_name) as labels
@@ -68,9 +68,9 @@ begin
             else array['queue', h.queue_name, 'consumer', h.consumer_name, 'check', h.check_name, 'state', h.status]
         end)
     from observed o
-    cross join lateral pgque.health_states(o.queues, o.consumers) h;
+    cross join lateral {pack}.health_states(o.queues, o.consumers) h;
 end
 $$;
 
-revoke all on function pgque.otel_metrics() from public;
-grant execute on function pgque.otel_metrics() to pgque_monitor;
+revoke all on function {pack}.otel_metrics() from public;
+grant execute on function {pack}.otel_metrics() to pgque_monitor;

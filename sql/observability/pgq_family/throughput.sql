@@ -2,7 +2,7 @@
 -- A tick's events are credited to the bucket that the tick falls into, and the rate is taken over the
 -- time that those ticks cover: with ticks rarer than buckets, dividing by the bucket size would double
 -- the rate in some buckets and show silence in others. Only buckets with ticks have a row.
-create or replace function pgque.throughput(queue_name text, period interval, bucket_size interval)
+create or replace function {pack}.throughput(queue_name text, period interval, bucket_size interval)
 returns table (bucket_start timestamptz, events bigint, events_per_sec numeric)
 language plpgsql
 stable
@@ -10,8 +10,8 @@ set search_path = pg_catalog, pg_temp
 set jit = off
 as $$
 declare
-    wanted_queue int4 := pgque.require_queue(queue_name);
-    first_bucket timestamptz := pgque.require_buckets(period, bucket_size);
+    wanted_queue int4 := {pack}.require_queue(queue_name);
+    first_bucket timestamptz := {pack}.require_buckets(period, bucket_size);
     bucket_seconds numeric := extract(epoch from bucket_size);
 begin
     return query
@@ -20,7 +20,7 @@ begin
             t.tick_time,
             t.tick_event_seq - lag(t.tick_event_seq) over by_id as events,
             t.tick_time - lag(t.tick_time) over by_id as covers
-        from pgque.tick t
+        from {engine}.tick t
         where t.tick_queue = wanted_queue
         window by_id as (order by t.tick_id)
     )
@@ -35,5 +35,5 @@ begin
 end
 $$;
 
-revoke all on function pgque.throughput(text, interval, interval) from public;
-grant execute on function pgque.throughput(text, interval, interval) to pgque_monitor;
+revoke all on function {pack}.throughput(text, interval, interval) from public;
+grant execute on function {pack}.throughput(text, interval, interval) to pgque_monitor;

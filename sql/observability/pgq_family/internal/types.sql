@@ -1,9 +1,9 @@
 -- Row types that the pack's functions hand to each other, so that one call observes every queue and
 -- consumer once, whatever is derived from it. They are made anew on each install, with the functions.
-drop type if exists pgque.observed_queue cascade;
-drop type if exists pgque.observed_consumer cascade;
+drop type if exists {pack}.observed_queue cascade;
+drop type if exists {pack}.observed_consumer cascade;
 
-create type pgque.observed_queue as (
+create type {pack}.observed_queue as (
     queue_id int4,
     queue_name text,
     paused boolean,
@@ -34,7 +34,7 @@ create type pgque.observed_queue as (
     retries_overdue_since timestamptz
 );
 
-create type pgque.observed_consumer as (
+create type {pack}.observed_consumer as (
     queue_id int4,
     queue_name text,
     consumer_name text,

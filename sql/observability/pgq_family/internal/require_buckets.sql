@@ -1,7 +1,7 @@
 -- Checks a look-back period and a bucket size before a history function makes one row per bucket:
 -- both positive, at most 10,000 buckets. Returns the start of the first bucket; buckets are aligned to
 -- the epoch, so the same moment falls into the same bucket whoever asks and whenever.
-create or replace function pgque.require_buckets(period interval, bucket_size interval)
+create or replace function {pack}.require_buckets(period interval, bucket_size interval)
 returns timestamptz
 language plpgsql
 stable
@@ -26,5 +26,5 @@ begin
 end
 $$;
 
-revoke all on function pgque.require_buckets(interval, interval) from public;
-grant execute on function pgque.require_buckets(interval, interval) to pgque_monitor;
+revoke all on function {pack}.require_buckets(interval, interval) from public;
+grant execute on function {pack}.require_buckets(interval, interval) to pgque_monitor;

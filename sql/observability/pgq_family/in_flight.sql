@@ -1,6 +1,6 @@
 -- What is being worked on right now: one row per open batch of the queue, members of a cooperative
 -- group each with their own (specification 5.1).
-create or replace function pgque.in_flight(queue_name text)
+create or replace function {pack}.in_flight(queue_name text)
 returns table (consumer_name text, batch_id bigint, batch_age interval, estimated_events bigint)
 language plpgsql
 stable
@@ -8,7 +8,7 @@ set search_path = pg_catalog, pg_temp
 set jit = off
 as $$
 declare
-    wanted_queue int4 := pgque.require_queue(queue_name);
+    wanted_queue int4 := {pack}.require_queue(queue_name);
 begin
     return query
     select
@@ -17,16 +17,16 @@ begin
         greatest(now() - s.sub_active, interval '0'),
         case when batch_end.tick_event_seq < batch_start.tick_event_seq then 0
             else batch_end.tick_event_seq - batch_start.tick_event_seq end
-    from pgque.subscription s
-    join pgque.consumer c on c.co_id = s.sub_consumer
-    left join pgque.tick batch_start
+    from {engine}.subscription s
+    join {engine}.consumer c on c.co_id = s.sub_consumer
+    left join {engine}.tick batch_start
         on batch_start.tick_queue = s.sub_queue and batch_start.tick_id = s.sub_last_tick
-    left join pgque.tick batch_end
+    left join {engine}.tick batch_end
         on batch_end.tick_queue = s.sub_queue and batch_end.tick_id = s.sub_next_tick
     where s.sub_queue = wanted_queue and s.sub_batch is not null
     order by s.sub_active, c.co_name;
 end
 $$;
 
-revoke all on function pgque.in_flight(text) from public;
-grant execute on function pgque.in_flight(text) to pgque_monitor;
+revoke all on function {pack}.in_flight(text) from public;
+grant execute on function {pack}.in_flight(text) to pgque_monitor;

@@ -1,9 +1,9 @@
 -- The judgement: what each queue and consumer was observed to be, turned into ok, warning, critical or
 -- unknown. Cause and symptom are kept apart: a consumer is judged by the events it could take, the ticker
 -- by those that wait for a tick. queue_health() puts it into words.
-create or replace function pgque.health_states(
-    queues pgque.observed_queue[],
-    consumers pgque.observed_consumer[])
+create or replace function {pack}.health_states(
+    queues {pack}.observed_queue[],
+    consumers {pack}.observed_consumer[])
 returns table (queue_id int4, queue_name text, consumer_name text, check_name text, status text)
 language plpgsql
 stable
@@ -63,5 +63,5 @@ begin
 end
 $$;
 
-revoke all on function pgque.health_states(pgque.observed_queue[], pgque.observed_consumer[]) from public;
-grant execute on function pgque.health_states(pgque.observed_queue[], pgque.observed_consumer[]) to pgque_monitor;
+revoke all on function {pack}.health_states({pack}.observed_queue[], {pack}.observed_consumer[]) from public;
+grant execute on function {pack}.health_states({pack}.observed_queue[], {pack}.observed_consumer[]) to pgque_monitor;

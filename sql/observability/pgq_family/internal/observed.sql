@@ -7,9 +7,9 @@
 -- letters and retries by hopping through their index from queue to queue.
 --
 -- A cooperative group is one logical consumer: what its members hold open still counts as pending.
-create or replace function pgque.observed(
-    out queues pgque.observed_queue[],
-    out consumers pgque.observed_consumer[])
+create or replace function {pack}.observed(
+    out queues {pack}.observed_queue[],
+    out consumers {pack}.observed_consumer[])
 language plpgsql
 stable
 set search_path = pg_catalog, pg_temp
@@ -28,16 +28,16 @@ begin
             -- not greatest(): that would turn an unknown into 0
             case when batch_end.tick_event_seq < position.tick_event_seq then 0
                 else batch_end.tick_event_seq - position.tick_event_seq end as open_events
-        from pgque.subscription s
+        from {engine}.subscription s
         left join lateral (
             select t.tick_id, t.tick_event_seq, t.tick_time, t.tick_snapshot
-            from pgque.tick t
+            from {engine}.tick t
             where t.tick_queue = s.sub_queue and t.tick_id = s.sub_last_tick
             limit 1
         ) position on true
         left join lateral (
             select t.tick_event_seq
-            from pgque.tick t
+            from {engine}.tick t
             where t.tick_queue = s.sub_queue and t.tick_id = s.sub_next_tick
             limit 1
         ) batch_end on true
@@ -49,9 +49,9 @@ begin
     ),
     -- ---- what only some queues have ----
     with_dead_letters(queue_id) as (
-        (select d.dl_queue_id from pgque.dead_letter d order by d.dl_queue_id limit 1)
+        (select d.dl_queue_id from {engine}.dead_letter d order by d.dl_queue_id limit 1)
         union all
-        select (select d.dl_queue_id from pgque.dead_letter d
+        select (select d.dl_queue_id from {engine}.dead_letter d
                 where d.dl_queue_id > w.queue_id order by d.dl_queue_id limit 1)
         from with_dead_letters w
         where w.queue_id is not null
@@ -59,18 +59,18 @@ begin
     dead_letters as (
         select w.queue_id,
             (select count(*)
-             from (select from pgque.dead_letter d where d.dl_queue_id = w.queue_id limit 10000) d) as counted,
+             from (select from {engine}.dead_letter d where d.dl_queue_id = w.queue_id limit 10000) d) as counted,
             (select count(*)
-             from (select from pgque.dead_letter d
+             from (select from {engine}.dead_letter d
                    where d.dl_queue_id = w.queue_id and d.dl_time > now() - interval '1 hour'
                    limit 1000) d) as counted_hour
         from with_dead_letters w
         where w.queue_id is not null
     ),
     with_retries(queue_id) as (
-        (select r.ev_queue from pgque.retry_queue r order by r.ev_queue limit 1)
+        (select r.ev_queue from {engine}.retry_queue r order by r.ev_queue limit 1)
         union all
-        select (select r.ev_queue from pgque.retry_queue r
+        select (select r.ev_queue from {engine}.retry_queue r
                 where r.ev_queue > w.queue_id order by r.ev_queue limit 1)
         from with_retries w
         where w.queue_id is not null
@@ -78,7 +78,7 @@ begin
     retries as (
         select w.queue_id,
             (select count(*)
-             from (select from pgque.retry_queue r where r.ev_queue = w.queue_id limit 10000) r) as counted
+             from (select from {engine}.retry_queue r where r.ev_queue = w.queue_id limit 10000) r) as counted
         from with_retries w
         where w.queue_id is not null
     ),
@@ -86,7 +86,7 @@ begin
         select r.ev_queue as queue_id, count(*) as counted, min(r.ev_retry_after) as since
         from (
             select r.ev_queue, r.ev_retry_after
-            from pgque.retry_queue r
+            from {engine}.retry_queue r
             where r.ev_retry_after < now() - interval '5 minutes'
             order by r.ev_retry_after
             limit 10000
@@ -105,7 +105,7 @@ begin
             case when seq.sent < last_tick.tick_event_seq then 0
                 else seq.sent - last_tick.tick_event_seq end as sequence_ahead,
             now() - last_tick.tick_time > q.queue_ticker_idle_period * 1.5 + interval '30 seconds' as tick_overdue
-        from pgque.queue q
+        from {engine}.queue q
         left join furthest f on f.sub_queue = q.queue_id
         left join lateral (
             select coalesce(pg_sequence_last_value(s.oid), 0) as sent  -- null: nothing was ever sent
@@ -114,7 +114,7 @@ begin
         ) seq on true
         left join lateral (
             select t.tick_id, t.tick_time, t.tick_event_seq, t.tick_snapshot
-            from pgque.tick t
+            from {engine}.tick t
             where t.tick_queue = q.queue_id and t.tick_id >= coalesce(f.tick_id, 0)
             order by t.tick_id desc
             limit 1
@@ -133,7 +133,7 @@ begin
                 and now() - q.last_tick_time > q.queue_ticker_max_lag + interval '5 seconds' as is_late
         ) late
         cross join lateral (
-            select case when late.is_late then pgque.unticked_since(q.queue_id) end as unticked_since
+            select case when late.is_late then {pack}.unticked_since(q.queue_id) end as unticked_since
         ) oldest
     ),
     -- ---- logical consumers ----
@@ -172,11 +172,11 @@ begin
             coalesce(behind.tick_snapshot, s.tick_snapshot) as base_snapshot
         from subscription s
         join queue q on q.queue_id = s.sub_queue
-        join pgque.consumer c on c.co_id = s.sub_consumer
+        join {engine}.consumer c on c.co_id = s.sub_consumer
         left join member m on m.sub_parent = s.sub_id
         left join lateral (
             select t.tick_id, t.tick_event_seq, t.tick_time, t.tick_snapshot
-            from pgque.tick t
+            from {engine}.tick t
             where m.oldest_tick_id is not null and t.tick_queue = s.sub_queue
                 and t.tick_id = least(s.tick_id, m.oldest_tick_id)
             limit 1
@@ -190,11 +190,11 @@ begin
             select t.tick_event_seq
             from (
                 select t.tick_event_seq
-                from pgque.tick t
+                from {engine}.tick t
                 where t.tick_queue = p.queue_id and t.tick_id = p.base_id + 1
                 union all  -- ids have gaps: look further only then
                 (select t.tick_event_seq
-                 from pgque.tick t
+                 from {engine}.tick t
                  where t.tick_queue = p.queue_id and t.tick_id > p.base_id
                  order by t.tick_id
                  limit 1)
@@ -217,7 +217,7 @@ begin
         from search s
         cross join lateral (
             select t.tick_id, t.tick_id < s.high and t.tick_event_seq = s.base_seq as is_idle
-            from pgque.tick t
+            from {engine}.tick t
             where t.tick_queue = s.queue_id and t.tick_id >= s.low + (s.high - s.low) / 2
             order by t.tick_id
             limit 1
@@ -229,7 +229,7 @@ begin
         from search s
         cross join lateral (
             select t.tick_time
-            from pgque.tick t
+            from {engine}.tick t
             where t.tick_queue = s.queue_id and t.tick_id = s.low
             limit 1
         ) t
@@ -321,11 +321,11 @@ begin
             select t.tick_time, t.tick_event_seq
             from (
                 select t.tick_time, t.tick_event_seq
-                from pgque.tick t
+                from {engine}.tick t
                 where t.tick_queue = q.queue_id and t.tick_id = q.last_tick_id - 1
                 union all
                 (select t.tick_time, t.tick_event_seq
-                 from pgque.tick t
+                 from {engine}.tick t
                  where t.tick_queue = q.queue_id and t.tick_id < q.last_tick_id
                  order by t.tick_id desc
                  limit 1)
@@ -334,18 +334,18 @@ begin
         ) previous_tick on true
         left join lateral (
             select t.tick_event_seq
-            from pgque.tick t
+            from {engine}.tick t
             where t.tick_queue = q.queue_id and p.consumers is null
             order by t.tick_id
             limit 1
         ) oldest_tick on true
     )
     select
-        (select array_agg(c::pgque.observed_queue) from complete c),
-        (select array_agg(c::pgque.observed_consumer) from consumer c)
+        (select array_agg(c::{pack}.observed_queue) from complete c),
+        (select array_agg(c::{pack}.observed_consumer) from consumer c)
     into queues, consumers;
 end
 $$;
 
-revoke all on function pgque.observed() from public;
-grant execute on function pgque.observed() to pgque_monitor;
+revoke all on function {pack}.observed() from public;
+grant execute on function {pack}.observed() to pgque_monitor;

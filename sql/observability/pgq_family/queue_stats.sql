@@ -1,6 +1,6 @@
 -- One row per queue: how much is waiting and how old it is, who reads it, how fast it fills, when it
 -- was last ticked and rotated (specification 5.1).
-create or replace function pgque.queue_stats()
+create or replace function {pack}.queue_stats()
 returns table (
     queue_name text,
     queue_id int4,
@@ -35,10 +35,10 @@ as $$
         q.last_tick_time,
         q.last_tick_id,
         q.dead_letters
-    from pgque.observed() o
+    from {pack}.observed() o
     cross join lateral unnest(o.queues) q
     order by q.queue_name
 $$;
 
-revoke all on function pgque.queue_stats() from public;
-grant execute on function pgque.queue_stats() to pgque_monitor;
+revoke all on function {pack}.queue_stats() from public;
+grant execute on function {pack}.queue_stats() to pgque_monitor;

@@ -3,7 +3,7 @@
 -- The event sequence alone can't tell: rolled-back sends and forced ticks advance it as well. So when
 -- a ticker looks late, this asks the event table itself, by one index probe per table. It runs with
 -- its owner's rights because the monitor role must not read event tables; all it gives away is a time.
-create or replace function pgque.unticked_since(queue_id int4)
+create or replace function {pack}.unticked_since(queue_id int4)
 returns timestamptz
 language plpgsql
 stable
@@ -19,11 +19,11 @@ declare
 begin
     select q.queue_data_pfx, q.queue_cur_table, q.queue_ntables
     into queue
-    from pgque.queue q
+    from {engine}.queue q
     where q.queue_id = unticked_since.queue_id;
 
     select t.tick_snapshot into last_snapshot
-    from pgque.tick t
+    from {engine}.tick t
     where t.tick_queue = unticked_since.queue_id
     order by t.tick_id desc
     limit 1;
@@ -53,5 +53,5 @@ begin
 end
 $$;
 
-revoke all on function pgque.unticked_since(int4) from public;
-grant execute on function pgque.unticked_since(int4) to pgque_monitor;
+revoke all on function {pack}.unticked_since(int4) from public;
+grant execute on function {pack}.unticked_since(int4) to pgque_monitor;

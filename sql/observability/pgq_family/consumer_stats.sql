@@ -1,6 +1,6 @@
 -- One row per logical consumer: how far behind in time and events, when it was last seen, what it
 -- holds open (specification 5.1).
-create or replace function pgque.consumer_stats()
+create or replace function {pack}.consumer_stats()
 returns table (
     queue_name text,
     consumer_name text,
@@ -23,10 +23,10 @@ as $$
         c.last_active,
         c.open_batches > 0,
         c.batch_id
-    from pgque.observed() o
+    from {pack}.observed() o
     cross join lateral unnest(o.consumers) c
     order by c.queue_name, c.consumer_name
 $$;
 
-revoke all on function pgque.consumer_stats() from public;
-grant execute on function pgque.consumer_stats() to pgque_monitor;
+revoke all on function {pack}.consumer_stats() from public;
+grant execute on function {pack}.consumer_stats() to pgque_monitor;

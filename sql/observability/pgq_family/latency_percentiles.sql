@@ -2,7 +2,7 @@
 -- (specification 5.1). Two samples can be had from the tables: events that still wait (now minus their
 -- tick) and the batch consumed last (the consumer's last activity minus its tick); each event of a tick
 -- weighs the same. One row; null when the period holds no sample.
-create or replace function pgque.latency_percentiles(queue_name text, consumer_name text, period interval)
+create or replace function {pack}.latency_percentiles(queue_name text, consumer_name text, period interval)
 returns table (p50 interval, p95 interval, p99 interval)
 language plpgsql
 stable
@@ -10,16 +10,16 @@ set search_path = pg_catalog, pg_temp
 set jit = off
 as $$
 declare
-    wanted_queue int4 := pgque.require_queue(queue_name);
+    wanted_queue int4 := {pack}.require_queue(queue_name);
     consumer record;
 begin
     select s.sub_last_tick, s.sub_active into consumer
-    from pgque.subscription s
-    join pgque.consumer c on c.co_id = s.sub_consumer
+    from {engine}.subscription s
+    join {engine}.consumer c on c.co_id = s.sub_consumer
     where s.sub_queue = wanted_queue and c.co_name = latency_percentiles.consumer_name;
     if not found then
         raise exception 'not subscriber to queue: %/%', queue_name, coalesce(consumer_name, 'null')
-            using hint = 'select queue_name, consumer_name from pgque.consumer_stats() lists them';
+            using hint = 'select queue_name, consumer_name from {pack}.consumer_stats() lists them';
     end if;
     if period is null or period <= interval '0' then
         raise exception 'period must be positive, not %', coalesce(period::text, 'null');
@@ -29,10 +29,10 @@ begin
     with tick as (
         select t.tick_id, t.tick_time,
             t.tick_event_seq - lag(t.tick_event_seq) over (order by t.tick_id) as events
-        from pgque.tick t
+        from {engine}.tick t
         where t.tick_queue = wanted_queue
             and t.tick_id >= coalesce(
-                (select max(b.tick_id) from pgque.tick b
+                (select max(b.tick_id) from {engine}.tick b
                  where b.tick_queue = wanted_queue and b.tick_id < consumer.sub_last_tick),
                 consumer.sub_last_tick)
     ),
@@ -59,5 +59,5 @@ begin
 end
 $$;
 
-revoke all on function pgque.latency_percentiles(text, text, interval) from public;
-grant execute on function pgque.latency_percentiles(text, text, interval) to pgque_monitor;
+revoke all on function {pack}.latency_percentiles(text, text, interval) from public;
+grant execute on function {pack}.latency_percentiles(text, text, interval) to pgque_monitor;
