@@ -13,14 +13,7 @@ declare
     wanted_queue int4 := {pack}.require_queue(queue_name);
     consumer record;
 begin
-    select s.sub_last_tick, s.sub_active into consumer
-    from {engine}.subscription s
-    join {engine}.consumer c on c.co_id = s.sub_consumer
-    where s.sub_queue = wanted_queue and c.co_name = latency_percentiles.consumer_name;
-    if not found then
-        raise exception 'not subscriber to queue: %/%', queue_name, coalesce(consumer_name, 'null')
-            using hint = 'select queue_name, consumer_name from {pack}.consumer_stats() lists them';
-    end if;
+    select * into consumer from {pack}.require_consumer(wanted_queue, consumer_name);
     if period is null or period <= interval '0' then
         raise exception 'period must be positive, not %', coalesce(period::text, 'null');
     end if;
@@ -33,13 +26,13 @@ begin
         where t.tick_queue = wanted_queue
             and t.tick_id >= coalesce(
                 (select max(b.tick_id) from {engine}.tick b
-                 where b.tick_queue = wanted_queue and b.tick_id < consumer.sub_last_tick),
-                consumer.sub_last_tick)
+                 where b.tick_queue = wanted_queue and b.tick_id < consumer.last_tick),
+                consumer.last_tick)
     ),
     sample as (
         select
-            case when t.tick_id = consumer.sub_last_tick
-                then greatest(consumer.sub_active - t.tick_time, interval '0')
+            case when t.tick_id = consumer.last_tick
+                then greatest(consumer.last_active - t.tick_time, interval '0')
                 else now() - t.tick_time
             end as latency,
             t.events

@@ -54,8 +54,8 @@ as $$
                     end
                 end
             when 'dlq_health' then
-                case when q.dead_letters >= 10000 then 'at least ' else '' end || q.dead_letters
-                || ' dead letters, ' || case when q.dead_letters_hour >= 1000 then 'at least ' else '' end
+                case when q.dead_letters >= 5000 then 'at least ' else '' end || q.dead_letters
+                || ' dead letters, ' || case when q.dead_letters_hour >= 5000 then 'at least ' else '' end
                 || q.dead_letters_hour || ' in the last hour'
             when 'retry_overdue' then case h.status
                 when 'ok' then q.retries || ' retries waiting, none overdue'
@@ -67,7 +67,7 @@ as $$
                 when c.missing_tick then 'unknown: its position is gone'
                 when c.ticked_pending = 0 then 'nothing to take'
                 else date_trunc('second', c.lag) || ' behind with ' || c.ticked_pending
-                    || ' events; rotation period ' || c.rotation_period
+                    || ' events; critical beyond ' || c.lag_critical
             end
             when 'consumer_stuck' then case
                 when c.missing_tick then 'unknown: its position is gone'

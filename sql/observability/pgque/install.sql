@@ -75,12 +75,13 @@ create type pgque.observed_queue as (
     switch_time timestamptz,
     mid_rotation boolean,          -- between the two steps of a rotation
     rotation_period interval,
-    sent bigint,                   -- events ever sent; null: the sequence can't be read
-    unticked bigint,               -- of these, sent after the last tick
-    unticked_since timestamptz,    -- oldest of them; only looked up once the ticker is late
+    sent bigint,                   -- event ids ever handed out; null: the sequence can't be read
+    unticked bigint,               -- events that no tick covers yet
+    unticked_since timestamptz,    -- oldest of them, where the event table was asked
     last_tick_id bigint,
     last_tick_time timestamptz,
     tick_overdue boolean,          -- idle queues tick once per idle period, a bit late at worst
+    ticker_late boolean,           -- events wait longer for a tick than the queue's max lag allows
     ids_went_backwards boolean,    -- the last tick lies in the future of this server's transaction ids
     events_per_sec numeric,
     consumers int4,                -- logical ones: a cooperative group counts as one
@@ -88,11 +89,16 @@ create type pgque.observed_queue as (
     oldest interval,               -- longest lag of a consumer
     blocking_consumer text,        -- the slowest one that rotation waits for
     discards boolean,              -- events that nobody is subscribed to will be rotated away
-    dead_letters bigint,           -- up to 10,000
-    dead_letters_hour bigint,      -- of these, younger than an hour; up to 1,000
-    retries bigint,                -- waiting, up to 10,000
-    retries_overdue bigint,        -- of these, 5 minutes past their time; up to 10,000 in all queues
-    retries_overdue_since timestamptz
+    dead_letters bigint,           -- up to 5,000
+    dead_letters_hour bigint,      -- of these, younger than an hour
+    retries bigint,                -- waiting, up to 5,000
+    retries_overdue bigint,        -- of these, past their time by more than the grace; up to 5,000 in all queues
+    retries_overdue_since timestamptz,
+    -- what it is judged by
+    rotation_grace interval,
+    dead_letters_warning bigint,
+    dead_letters_hour_warning bigint,
+    dead_letters_hour_critical bigint
 );
 
 create type pgque.observed_consumer as (
@@ -109,79 +115,183 @@ create type pgque.observed_consumer as (
     open_events bigint,
     open_since timestamptz,
     batch_id bigint,
-    rotation_period interval,      -- of its queue
-    holds_rotation boolean         -- rotation waits for it
+    holds_rotation boolean,        -- rotation waits for it
+    -- what it is judged by
+    lag_warning interval,
+    lag_critical interval,
+    stuck_after interval
 );
 
--- ---- sql/observability/pgq_family/internal/unticked_since.sql
+-- ---- sql/observability/pgq_family/health_threshold.sql
 
--- When the oldest committed event was sent that no tick covers yet; null if there is none.
+-- What the health checks judge by, changed by plain SQL and at once in force:
 --
--- The event sequence alone can't tell: rolled-back sends and forced ticks advance it as well. So when
--- a ticker looks late, this asks the event table itself, by one index probe per table. It runs with
--- its owner's rights because the monitor role must not read event tables; all it gives away is a time.
-create or replace function pgque.unticked_since(queue_id int4)
-returns timestamptz
+--   update pgque.health_threshold set dead_letters_warning = 50 where queue_name = '*';
+--   insert into pgque.health_threshold (queue_name, lag_critical) values ('billing', '10 minutes');
+--
+-- The row '*' holds for every queue; a queue's own row needs only what differs, the rest is null there.
+create table if not exists pgque.health_threshold (
+    queue_name                 text not null,
+    tick_grace                 interval,  -- a tick may come so much later than 1.5 idle periods after the last
+    unticked_grace             interval,  -- an event may wait so much longer for its tick than the queue's max lag
+    lag_warning                interval,  -- null in both rows: half the queue's rotation period
+    lag_critical               interval,  -- null in both rows: the queue's rotation period
+    stuck_after                interval,  -- null in both rows: an hour, or half the rotation period if that is longer
+    rotation_grace             interval,  -- a rotation may come so much later than two periods after the last
+    retry_grace                interval,  -- a retry may come so much later than it is due
+    dead_letters_warning       bigint,    -- more than so many in all
+    dead_letters_hour_warning  bigint,    -- so many within an hour
+    dead_letters_hour_critical bigint,    -- so many within an hour
+
+    constraint health_threshold_pkey primary key (queue_name),
+    constraint health_threshold_default_check check (
+        queue_name <> '*' or (
+            tick_grace is not null and unticked_grace is not null and rotation_grace is not null
+            and retry_grace is not null and dead_letters_warning is not null
+            and dead_letters_hour_warning is not null and dead_letters_hour_critical is not null)),
+    constraint health_threshold_grace_check check (
+        least(tick_grace, unticked_grace, rotation_grace, retry_grace) >= interval '0'),
+    constraint health_threshold_lag_check check (
+        least(lag_warning, lag_critical, stuck_after) > interval '0' and lag_warning <= lag_critical),
+    -- Dead letters are counted up to 5,000: what can't be seen can't be judged.
+    constraint health_threshold_dead_letters_check check (
+        dead_letters_warning between 0 and 4999
+        and dead_letters_hour_warning between 1 and 5000
+        and dead_letters_hour_critical between 1 and 5000
+        and dead_letters_hour_warning <= dead_letters_hour_critical)
+);
+
+-- A mistyped name would be a threshold that never holds; without the row '*' nothing could be judged.
+create or replace function pgque.check_health_threshold()
+returns trigger
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if tg_op = 'TRUNCATE' or old.queue_name = '*' and (tg_op = 'DELETE' or new.queue_name <> '*') then
+        raise exception 'the thresholds for all queues (queue_name ''*'') can''t be removed'
+            using errcode = 'restrict_violation', hint = 'Update the row, or delete the rows of single queues.';
+    elsif tg_op = 'DELETE' then
+        return old;
+    elsif new.queue_name <> '*' and not exists (
+        select from pgque.queue q where q.queue_name = new.queue_name
+    ) then
+        raise exception 'queue not found: %', new.queue_name
+            using errcode = 'undefined_object', hint = 'select queue_name from pgque.queue_stats() lists them';
+    end if;
+    return new;
+end
+$$;
+
+revoke all on function pgque.check_health_threshold() from public;
+
+create or replace trigger check_row
+    before insert or update of queue_name or delete on pgque.health_threshold
+    for each row execute function pgque.check_health_threshold();
+create or replace trigger check_truncate
+    before truncate on pgque.health_threshold
+    for each statement execute function pgque.check_health_threshold();
+
+insert into pgque.health_threshold (
+    queue_name, tick_grace, unticked_grace, rotation_grace, retry_grace,
+    dead_letters_warning, dead_letters_hour_warning, dead_letters_hour_critical)
+values ('*', '30 seconds', '10 seconds', '1 minute', '5 minutes', 1000, 10, 1000)
+on conflict do nothing;
+
+revoke all on pgque.health_threshold from public;
+grant select on pgque.health_threshold to pgque_monitor;
+grant select, insert, update, delete on pgque.health_threshold to pgque_admin;
+
+-- ---- sql/observability/pgq_family/internal/waiting_events.sql
+
+-- What a consumer really has before it, from the event tables: the ticks only know the event sequence,
+-- which rolled-back sends, forced ticks and other consumers' retries advance as well.
+--
+-- Looks at no more than max_examined events of those that came after a snapshot, so its cost is bounded
+-- whatever waits. If it examined fewer, the counts are exact; else there are at least so many.
+--
+-- It runs with its owner's rights because the monitor role must not read event tables; all it gives away
+-- is counts and a time.
+create or replace function pgque.waiting_events(
+    queue_id int4,
+    owners int4[],                -- subscriptions whose retries count; null: everybody's
+    after_snapshot pg_snapshot,    -- where the consumer stands
+    tick_snapshot pg_snapshot,     -- what later ticks cover
+    max_examined int4,
+    out examined int4,
+    out ticked int4,              -- of these, its own that a tick covers: it could take them now
+    out unticked int4,            -- of these, its own that no tick covers yet
+    out unticked_since timestamptz)
 language plpgsql
 stable
 security definer
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
 declare
     queue record;
-    last_snapshot pg_snapshot;
+    running xid8[] := array(select pg_snapshot_xip(after_snapshot));
+    tables int4[];
     table_no int4;
-    found_time timestamptz;
-    oldest timestamptz;
+    event_table text;
+    parts text[];
 begin
-    select q.queue_data_pfx, q.queue_cur_table, q.queue_ntables
+    select q.queue_data_pfx, q.queue_cur_table, q.queue_ntables, q.queue_switch_step2
     into queue
     from pgque.queue q
-    where q.queue_id = unticked_since.queue_id;
+    where q.queue_id = waiting_events.queue_id;
 
-    select t.tick_snapshot into last_snapshot
-    from pgque.tick t
-    where t.tick_queue = unticked_since.queue_id
-    order by t.tick_id desc
-    limit 1;
-
-    if queue is null or last_snapshot is null then
-        return null;
+    -- Everything later than the last rotation is in the current table; else also in the one before it.
+    tables := array[queue.queue_cur_table];
+    if (pg_snapshot_xmin(after_snapshot) > queue.queue_switch_step2) is not true then
+        tables := tables || (queue.queue_cur_table + queue.queue_ntables - 1) % queue.queue_ntables;
     end if;
 
-    -- Writers may still be on the table before the current one while a rotation is under way.
-    foreach table_no in array array[
-        queue.queue_cur_table,
-        (queue.queue_cur_table + queue.queue_ntables - 1) % queue.queue_ntables]
-    loop
-        -- A retried event keeps its first ev_time and would look old the moment it comes back.
-        execute format(
-            'select min(e.ev_time) from ('
-            '  (select ev_time, ev_retry from %1$s where ev_txid >= $1 order by ev_txid limit 100)'
-            '  union all'
-            '  (select ev_time, ev_retry from %1$s where ev_txid = any ($2) limit 100)) e'
-            ' where e.ev_retry is null',
-            (queue.queue_data_pfx || '_' || table_no)::regclass)
-        into found_time
-        using pg_snapshot_xmax(last_snapshot), array(select pg_snapshot_xip(last_snapshot));
-        oldest := least(oldest, found_time);
+    foreach table_no in array tables loop
+        event_table := to_regclass(queue.queue_data_pfx || '_' || table_no)::text;
+        if event_table is null then
+            return;  -- unknown
+        end if;
+        parts := parts || format(
+            '(select ev_txid, ev_owner, ev_retry, ev_time from %s where ev_txid >= $1 order by ev_txid limit $3)',
+            event_table);
+        -- Committed late: its transaction was running when the snapshot was taken.
+        if cardinality(running) > 0 then
+            parts := parts || format(
+                '(select ev_txid, ev_owner, ev_retry, ev_time from %s where ev_txid = any ($2) limit $3)',
+                event_table);
+        end if;
     end loop;
-    return oldest;
+
+    -- A retried event keeps its first time and would look old the moment it comes back.
+    execute 'select count(*), count(*) filter (where e.is_own and e.is_ticked),'
+        ' count(*) filter (where e.is_own and not e.is_ticked),'
+        ' min(e.ev_time) filter (where e.is_own and not e.is_ticked and e.ev_retry is null)'
+        ' from (select e.*, (e.ev_owner is null or e.ev_owner = any ($4)) is not false as is_own,'
+        ' pg_visible_in_snapshot(e.ev_txid, $5) as is_ticked'
+        ' from (' || array_to_string(parts, ' union all ') || ') e) e'
+    into examined, ticked, unticked, unticked_since
+    using pg_snapshot_xmax(after_snapshot), running, max_examined, owners, tick_snapshot;
 end
 $$;
 
-revoke all on function pgque.unticked_since(int4) from public;
-grant execute on function pgque.unticked_since(int4) to pgque_monitor;
+revoke all on function pgque.waiting_events(int4, int4[], pg_snapshot, pg_snapshot, int4) from public;
+grant execute on function pgque.waiting_events(int4, int4[], pg_snapshot, pg_snapshot, int4) to pgque_monitor;
 
 -- ---- sql/observability/pgq_family/internal/observed.sql
 
 -- Everything that the contract tells, observed once, in one snapshot: a few index probes per queue and
 -- per subscription, whatever the number of ticks kept, of events waiting, of retries or dead letters.
 --
--- Two habits keep the cost flat. A probe has a LIMIT or comes first as an equality: left to join
--- freely, the planner may read all ticks, and a range that begins at the newest tick makes the index
--- collect a page full of entries. And what only some queues have is looked for from its own side: dead
--- letters and retries by hopping through their index from queue to queue.
+-- Three habits keep the cost flat. A probe has a LIMIT: left to join freely, the planner may read all
+-- ticks. A probe begins where a subscription stands: a range that only ends at the newest tick makes the
+-- index collect a page full of entries. And what only some queues have is looked for from its own side:
+-- dead letters and retries by hopping through their index from queue to queue.
+--
+-- Pending events are first taken from the event sequence and the ticks, an upper bound that costs
+-- nothing. Then waiting_events() looks at the event tables for up to 50 consumers and up to 50 queues,
+-- those waiting longest first, so that rolled-back sends, forced ticks and other consumers' retries
+-- count for nothing; where more than 100 events wait, the bound stands.
 --
 -- A cooperative group is one logical consumer: what its members hold open still counts as pending.
 create or replace function pgque.observed(
@@ -193,36 +303,41 @@ set search_path = pg_catalog, pg_temp
 set jit = off
 as $$
 #variable_conflict use_column
+declare
+    look_at constant int4 := 100;
 begin
     -- PL/pgSQL keeps the plan: planning this anew for each call would cost more than a small
     -- database's whole poll.
     with recursive
-    -- ---- subscriptions, each with the ticks at both ends of its open batch ----
     subscription as materialized (
-        select
-            s.sub_id, s.sub_queue, s.sub_consumer, s.sub_active, s.sub_batch, s.sub_role, s.sub_parent,
-            position.tick_id, position.tick_event_seq, position.tick_time, position.tick_snapshot,
-            -- not greatest(): that would turn an unknown into 0
-            case when batch_end.tick_event_seq < position.tick_event_seq then 0
-                else batch_end.tick_event_seq - position.tick_event_seq end as open_events
+        select s.sub_id, s.sub_queue, s.sub_consumer, s.sub_last_tick, s.sub_next_tick, s.sub_active,
+            s.sub_batch, s.sub_role, s.sub_parent
         from pgque.subscription s
-        left join lateral (
-            select t.tick_id, t.tick_event_seq, t.tick_time, t.tick_snapshot
-            from pgque.tick t
-            where t.tick_queue = s.sub_queue and t.tick_id = s.sub_last_tick
-            limit 1
-        ) position on true
-        left join lateral (
-            select t.tick_event_seq
-            from pgque.tick t
-            where t.tick_queue = s.sub_queue and t.tick_id = s.sub_next_tick
-            limit 1
-        ) batch_end on true
     ),
     furthest as (
-        select s.sub_queue, max(s.tick_id) as tick_id
+        select s.sub_queue, max(s.sub_last_tick) as tick_id
         from subscription s
         group by s.sub_queue
+    ),
+    threshold as (
+        select
+            q.queue_id,
+            coalesce(own.tick_grace, common.tick_grace) as tick_grace,
+            coalesce(own.unticked_grace, common.unticked_grace) as unticked_grace,
+            coalesce(own.lag_warning, common.lag_warning, q.queue_rotation_period / 2) as lag_warning,
+            coalesce(own.lag_critical, common.lag_critical, q.queue_rotation_period) as lag_critical,
+            coalesce(own.stuck_after, common.stuck_after,
+                greatest(interval '1 hour', q.queue_rotation_period / 2)) as stuck_after,
+            coalesce(own.rotation_grace, common.rotation_grace) as rotation_grace,
+            coalesce(own.retry_grace, common.retry_grace) as retry_grace,
+            coalesce(own.dead_letters_warning, common.dead_letters_warning) as dead_letters_warning,
+            coalesce(own.dead_letters_hour_warning, common.dead_letters_hour_warning)
+                as dead_letters_hour_warning,
+            coalesce(own.dead_letters_hour_critical, common.dead_letters_hour_critical)
+                as dead_letters_hour_critical
+        from pgque.queue q
+        left join pgque.health_threshold common on common.queue_name = '*'
+        left join pgque.health_threshold own on own.queue_name = q.queue_name
     ),
     -- ---- what only some queues have ----
     with_dead_letters(queue_id) as (
@@ -236,11 +351,11 @@ begin
     dead_letters as (
         select w.queue_id,
             (select count(*)
-             from (select from pgque.dead_letter d where d.dl_queue_id = w.queue_id limit 10000) d) as counted,
+             from (select from pgque.dead_letter d where d.dl_queue_id = w.queue_id limit 5000) d) as counted,
             (select count(*)
              from (select from pgque.dead_letter d
                    where d.dl_queue_id = w.queue_id and d.dl_time > now() - interval '1 hour'
-                   limit 1000) d) as counted_hour
+                   limit 5000) d) as counted_hour
         from with_dead_letters w
         where w.queue_id is not null
     ),
@@ -255,7 +370,7 @@ begin
     retries as (
         select w.queue_id,
             (select count(*)
-             from (select from pgque.retry_queue r where r.ev_queue = w.queue_id limit 10000) r) as counted
+             from (select from pgque.retry_queue r where r.ev_queue = w.queue_id limit 5000) r) as counted
         from with_retries w
         where w.queue_id is not null
     ),
@@ -264,119 +379,229 @@ begin
         from (
             select r.ev_queue, r.ev_retry_after
             from pgque.retry_queue r
-            where r.ev_retry_after < now() - interval '5 minutes'
+            where r.ev_retry_after < now()
             order by r.ev_retry_after
-            limit 10000
+            limit 5000
         ) r
+        join threshold h on h.queue_id = r.ev_queue
+        where r.ev_retry_after < now() - h.retry_grace
         group by r.ev_queue
     ),
-    -- ---- queues with their newest ticks and their event sequence ----
+    -- ---- queues with their two newest ticks and their event sequence ----
     ticked as materialized (
         select
-            q.*,
+            q.queue_id, q.queue_name, q.queue_ticker_paused, q.queue_external_ticker, q.queue_ticker_max_lag,
+            q.queue_ticker_idle_period, q.queue_cur_table, q.queue_switch_time, q.queue_switch_step2,
+            q.queue_rotation_period,
+            h.tick_grace, h.unticked_grace, h.lag_warning, h.lag_critical, h.stuck_after, h.rotation_grace,
+            h.dead_letters_warning, h.dead_letters_hour_warning, h.dead_letters_hour_critical,
             seq.sent,
             last_tick.tick_id as last_tick_id,
             last_tick.tick_time as last_tick_time,
             last_tick.tick_event_seq as last_tick_seq,
             last_tick.tick_snapshot as last_tick_snapshot,
+            coalesce(last_tick.previous_id, previous_tick.tick_id) as previous_tick_id,
+            coalesce(last_tick.previous_time, previous_tick.tick_time) as previous_tick_time,
+            coalesce(last_tick.previous_seq, previous_tick.tick_event_seq) as previous_tick_seq,
+            coalesce(last_tick.previous_snapshot, previous_tick.tick_snapshot) as previous_tick_snapshot,
+            -- not greatest(): that would turn an unknown into 0
             case when seq.sent < last_tick.tick_event_seq then 0
                 else seq.sent - last_tick.tick_event_seq end as sequence_ahead,
-            now() - last_tick.tick_time > q.queue_ticker_idle_period * 1.5 + interval '30 seconds' as tick_overdue
+            now() - last_tick.tick_time > q.queue_ticker_idle_period * 1.5 + h.tick_grace as tick_overdue
         from pgque.queue q
+        left join threshold h on h.queue_id = q.queue_id
         left join furthest f on f.sub_queue = q.queue_id
         left join lateral (
             select coalesce(pg_sequence_last_value(s.oid), 0) as sent  -- null: nothing was ever sent
-            from (select to_regclass(q.queue_event_seq) as oid) s
-            where s.oid is not null and has_sequence_privilege(s.oid, 'select')
+            from (select to_regclass(q.queue_event_seq) as oid offset 0) s
+            where has_sequence_privilege(s.oid, 'select')
         ) seq on true
+        left join lateral (
+            select t.*
+            from (
+                -- One probe for both ticks, near the furthest consumer ...
+                (select t.tick_id, t.tick_time, t.tick_event_seq, t.tick_snapshot,
+                    lead(t.tick_id) over newest_first as previous_id,
+                    lead(t.tick_time) over newest_first as previous_time,
+                    lead(t.tick_event_seq) over newest_first as previous_seq,
+                    lead(t.tick_snapshot) over newest_first as previous_snapshot
+                 from pgque.tick t
+                 where t.tick_queue = q.queue_id and t.tick_id >= f.tick_id - 1
+                 window newest_first as (order by t.tick_id desc)
+                 limit 1)
+                union all  -- ... and where there is none, anywhere
+                (select t.tick_id, t.tick_time, t.tick_event_seq, t.tick_snapshot, null, null, null, null
+                 from pgque.tick t
+                 where t.tick_queue = q.queue_id
+                 order by t.tick_id desc
+                 limit 1)
+            ) t
+            limit 1
+        ) last_tick on true
         left join lateral (
             select t.tick_id, t.tick_time, t.tick_event_seq, t.tick_snapshot
             from pgque.tick t
-            where t.tick_queue = q.queue_id and t.tick_id >= coalesce(f.tick_id, 0)
+            where last_tick.previous_id is null
+                and t.tick_queue = q.queue_id and t.tick_id < last_tick.tick_id
             order by t.tick_id desc
             limit 1
-        ) last_tick on true
+        ) previous_tick on true
     ),
-    -- A running ticker covers new events within ticker_max_lag. Only when it is late is it worth asking
-    -- the event table whether the sequence ran ahead of anything that can be delivered.
+    unticked as materialized (
+        select c.queue_id, e.unticked, e.examined < look_at as is_exact,
+            greatest(e.unticked_since, c.last_tick_time) as unticked_since
+        from (
+            select q.queue_id, q.last_tick_snapshot, q.last_tick_time
+            from ticked q
+            where q.sequence_ahead > 0
+                -- an event committed late: its sequence number is older than the tick
+                or pg_snapshot_xmin(q.last_tick_snapshot) < pg_snapshot_xmax(q.last_tick_snapshot)
+            order by q.sequence_ahead > 0 desc, q.last_tick_time
+            limit 50
+        ) c
+        cross join lateral pgque.waiting_events(
+            c.queue_id, null, c.last_tick_snapshot, c.last_tick_snapshot, look_at) e
+        where e.unticked is not null
+    ),
     queue as materialized (
         select
             q.*,
-            case when late.is_late and oldest.unticked_since is null then 0 else q.sequence_ahead end as unticked,
-            oldest.unticked_since
+            case when u.is_exact or q.sequence_ahead < u.unticked then u.unticked
+                else q.sequence_ahead end as unticked,
+            case when u.unticked > 0 then u.unticked_since end as unticked_since
         from ticked q
-        cross join lateral (
-            select q.sequence_ahead > 0
-                and now() - q.last_tick_time > q.queue_ticker_max_lag + interval '5 seconds' as is_late
-        ) late
-        cross join lateral (
-            select case when late.is_late then pgque.unticked_since(q.queue_id) end as unticked_since
-        ) oldest
+        left join unticked u on u.queue_id = q.queue_id
+    ),
+    -- ---- subscriptions, each with the tick that it stands on and the end of its open batch ----
+    -- Most stand on one of the two newest ticks, which needs no probe.
+    placed as materialized (
+        select
+            s.*,
+            case when s.sub_last_tick in (q.last_tick_id, q.previous_tick_id, older.tick_id)
+                then s.sub_last_tick end as tick_id,
+            case s.sub_last_tick
+                when q.last_tick_id then q.last_tick_seq
+                when q.previous_tick_id then q.previous_tick_seq
+                when older.tick_id then older.tick_event_seq end as seq,
+            case s.sub_last_tick
+                when q.last_tick_id then q.last_tick_time
+                when q.previous_tick_id then q.previous_tick_time
+                when older.tick_id then older.tick_time end as time,
+            case s.sub_last_tick
+                when q.last_tick_id then q.last_tick_snapshot
+                when q.previous_tick_id then q.previous_tick_snapshot
+                when older.tick_id then older.tick_snapshot end as snapshot,
+            case s.sub_last_tick
+                when q.previous_tick_id then q.last_tick_seq
+                when older.tick_id then older.next_seq end as next_seq,
+            batch_end.tick_event_seq as batch_end_seq
+        from subscription s
+        left join ticked q on q.queue_id = s.sub_queue
+        left join lateral (
+            select t.tick_id, t.tick_event_seq, t.tick_time, t.tick_snapshot,
+                lead(t.tick_event_seq) over (order by t.tick_id) as next_seq
+            from pgque.tick t
+            where t.tick_queue = s.sub_queue
+                and t.tick_id between s.sub_last_tick and s.sub_last_tick + 1
+                and (s.sub_last_tick in (q.last_tick_id, q.previous_tick_id)) is not true
+            order by t.tick_id
+            limit 1
+        ) older on true
+        left join lateral (
+            select t.tick_event_seq
+            from pgque.tick t
+            where t.tick_queue = s.sub_queue and t.tick_id = s.sub_next_tick
+            limit 1
+        ) batch_end on true
+    ),
+    held as (
+        select s.*,
+            case when s.sub_batch is null then null
+                when s.batch_end_seq < s.seq then 0
+                else s.batch_end_seq - s.seq end as open_events
+        from placed s
     ),
     -- ---- logical consumers ----
     member as (
         select
             m.sub_parent,
+            array_agg(m.sub_id) as sub_ids,
             max(m.sub_active) as last_active,
             count(m.sub_batch)::int4 as open_batches,
-            sum(m.open_events) filter (where m.sub_batch is not null) as open_events,
+            -- unknown as soon as one is
+            case when count(m.open_events) = count(m.sub_batch) then coalesce(sum(m.open_events), 0) end
+                as open_events,
             min(m.sub_active) filter (where m.sub_batch is not null) as open_since,
             min(m.sub_batch) as batch_id,
-            min(m.tick_id) filter (where m.sub_batch is not null) as oldest_tick_id
-        from subscription m
+            min(m.tick_id) filter (where m.sub_batch is not null) as oldest_tick_id,
+            bool_or(m.sub_batch is not null and m.tick_id is null) as missing_tick
+        from held m
         where m.sub_role = 'coop_member'
         group by m.sub_parent
     ),
-    positioned as (
+    standing as materialized (
         select
-            q.queue_id, q.queue_name, c.co_name, s.sub_id,
-            q.unticked, q.unticked_since, q.last_tick_id, q.last_tick_time,
-            q.queue_switch_step2, q.queue_rotation_period,
+            q.queue_id, q.queue_name, c.co_name, s.sub_id, s.sub_id || coalesce(m.sub_ids, '{}') as sub_ids,
+            q.unticked, q.unticked_since, q.last_tick_id, q.last_tick_time, q.last_tick_snapshot,
+            q.queue_switch_step2, q.lag_warning, q.lag_critical, q.stuck_after,
             greatest(s.sub_active, m.last_active) as last_active,
-            s.tick_id is null as missing_tick,
-            s.tick_event_seq as acked,
-            case when q.last_tick_seq < s.tick_event_seq then 0 else q.last_tick_seq - s.tick_event_seq end
-                + coalesce(m.open_events, 0) as ticked_pending,
+            s.tick_id is null or m.missing_tick is true as missing_tick,
+            s.seq as acked,
+            case when m.missing_tick then null
+                when q.last_tick_seq < s.seq then 0 else q.last_tick_seq - s.seq end
+                + case when m.sub_parent is null then 0 else m.open_events end as bound,
             (s.sub_batch is not null)::int4 + coalesce(m.open_batches, 0) as open_batches,
-            case when s.sub_batch is not null then s.open_events else 0 end
-                + coalesce(m.open_events, 0) as open_events,
+            case when s.sub_batch is null then 0 else s.open_events end
+                + case when m.sub_parent is null then 0 else m.open_events end as open_events,
             least(case when s.sub_batch is not null then s.sub_active end, m.open_since) as open_since,
             coalesce(s.sub_batch, m.batch_id) as batch_id,
             -- the oldest event owed to it comes after this tick
             coalesce(behind.tick_id, s.tick_id) as base_id,
-            coalesce(behind.tick_event_seq, s.tick_event_seq) as base_seq,
-            coalesce(behind.tick_time, s.tick_time) as base_time,
-            coalesce(behind.tick_snapshot, s.tick_snapshot) as base_snapshot
-        from subscription s
+            coalesce(behind.tick_event_seq, s.seq) as base_seq,
+            coalesce(behind.tick_time, s.time) as base_time,
+            coalesce(behind.tick_snapshot, s.snapshot) as base_snapshot,
+            case when behind.tick_id is null then s.next_seq end as next_seq
+        from held s
         join queue q on q.queue_id = s.sub_queue
         join pgque.consumer c on c.co_id = s.sub_consumer
         left join member m on m.sub_parent = s.sub_id
         left join lateral (
             select t.tick_id, t.tick_event_seq, t.tick_time, t.tick_snapshot
             from pgque.tick t
-            where m.oldest_tick_id is not null and t.tick_queue = s.sub_queue
-                and t.tick_id = least(s.tick_id, m.oldest_tick_id)
+            where m.oldest_tick_id < s.tick_id and t.tick_queue = s.sub_queue and t.tick_id = m.oldest_tick_id
             limit 1
         ) behind on true
         where s.sub_role <> 'coop_member'
     ),
-    placed as materialized (
-        select p.*, next_tick.tick_event_seq = p.base_seq as idle_after
-        from positioned p
+    counted as materialized (
+        select c.sub_id, e.ticked, e.unticked, e.examined < look_at as is_exact
+        from (
+            select s.sub_id, s.sub_ids, s.queue_id, s.base_snapshot, s.last_tick_snapshot
+            from standing s
+            where s.bound + s.unticked > 0
+                or s.bound is not null
+                    and pg_snapshot_xmin(s.base_snapshot) < pg_snapshot_xmax(s.base_snapshot)
+            order by s.bound + s.unticked > 0 desc, s.base_time
+            limit 50
+        ) c
+        cross join lateral pgque.waiting_events(
+            c.queue_id, c.sub_ids, c.base_snapshot, c.last_tick_snapshot, look_at) e
+        where e.examined is not null
+    ),
+    waiting as materialized (
+        select
+            s.*,
+            case when c.is_exact or s.bound < c.ticked then c.ticked else s.bound end as ticked_pending,
+            case when c.is_exact then c.unticked else s.unticked end as unticked_pending,
+            coalesce(s.next_seq, next_tick.tick_event_seq) = s.base_seq as idle_after
+        from standing s
+        left join counted c on c.sub_id = s.sub_id
         left join lateral (
             select t.tick_event_seq
-            from (
-                select t.tick_event_seq
-                from pgque.tick t
-                where t.tick_queue = p.queue_id and t.tick_id = p.base_id + 1
-                union all  -- ids have gaps: look further only then
-                (select t.tick_event_seq
-                 from pgque.tick t
-                 where t.tick_queue = p.queue_id and t.tick_id > p.base_id
-                 order by t.tick_id
-                 limit 1)
-            ) t
-            where p.ticked_pending > 0
+            from pgque.tick t
+            where s.next_seq is null and s.base_id < s.last_tick_id
+                and t.tick_queue = s.queue_id and t.tick_id > s.base_id
+            order by t.tick_id
             limit 1
         ) next_tick on true
     ),
@@ -384,9 +609,9 @@ begin
     -- nearly always the base itself; after an idle time it lies many ticks later, so it is searched by
     -- halving the interval, never by reading all ticks between.
     search(sub_id, queue_id, base_seq, low, high) as (
-        select p.sub_id, p.queue_id, p.base_seq, p.base_id, p.last_tick_id
-        from placed p
-        where p.idle_after
+        select w.sub_id, w.queue_id, w.base_seq, w.base_id, w.last_tick_id
+        from waiting w
+        where w.idle_after and w.ticked_pending > 0
         union all
         select s.sub_id, s.queue_id, s.base_seq,
             case when probe.is_idle then probe.tick_id else s.low end,
@@ -414,30 +639,32 @@ begin
     ),
     consumer as materialized (
         select
-            p.queue_id,
-            p.queue_name,
-            p.co_name as consumer_name,
-            p.last_active,
-            p.missing_tick,
-            p.acked,
-            p.ticked_pending,
-            p.ticked_pending + p.unticked as pending,
+            w.queue_id,
+            w.queue_name,
+            w.co_name as consumer_name,
+            w.last_active,
+            w.missing_tick,
+            w.acked,
+            w.ticked_pending,
+            w.ticked_pending + w.unticked_pending as pending,
             case
-                when p.ticked_pending > 0
-                    then greatest(now() - coalesce(i.tick_time, p.base_time), interval '0')
-                when p.missing_tick or p.unticked is null then null
-                when p.unticked > 0
-                    then greatest(now() - coalesce(p.unticked_since, p.last_tick_time), interval '0')
+                when w.ticked_pending > 0
+                    then greatest(now() - coalesce(i.tick_time, w.base_time), interval '0')
+                when w.missing_tick or w.ticked_pending is null or w.unticked_pending is null then null
+                when w.unticked_pending > 0
+                    then greatest(now() - coalesce(w.unticked_since, w.last_tick_time), interval '0')
                 else interval '0'
             end as lag,
-            p.open_batches,
-            p.open_events,
-            p.open_since,
-            p.batch_id,
-            p.queue_rotation_period as rotation_period,
-            pg_snapshot_xmin(p.base_snapshot) <= p.queue_switch_step2 as holds_rotation
-        from placed p
-        left join idle_until i on i.sub_id = p.sub_id
+            w.open_batches,
+            w.open_events,
+            w.open_since,
+            w.batch_id,
+            pg_snapshot_xmin(w.base_snapshot) <= w.queue_switch_step2 as holds_rotation,
+            w.lag_warning,
+            w.lag_critical,
+            w.stuck_after
+        from waiting w
+        left join idle_until i on i.sub_id = w.sub_id
     ),
     per_queue as (
         select
@@ -468,15 +695,17 @@ begin
             q.last_tick_id,
             q.last_tick_time,
             q.tick_overdue,
+            -- without a sequence that ran ahead the ticker has nothing to do before the idle period ends
+            q.sequence_ahead > 0 and now() - q.unticked_since > q.queue_ticker_max_lag + q.unticked_grace,
             pg_snapshot_xmin(q.last_tick_snapshot) > pg_snapshot_xmax(pg_current_snapshot()),
             -- Between the last two ticks, whatever their ids: a rolled-back tick leaves a gap. Unknown
             -- once the ticker is overdue, else a dead ticker would show its last rate for ever.
             case
                 when not q.tick_overdue
-                    and q.last_tick_seq >= previous_tick.tick_event_seq
-                    and q.last_tick_time > previous_tick.tick_time
-                then (q.last_tick_seq - previous_tick.tick_event_seq)
-                    / extract(epoch from q.last_tick_time - previous_tick.tick_time)
+                    and q.last_tick_seq >= q.previous_tick_seq
+                    and q.last_tick_time > q.previous_tick_time
+                then (q.last_tick_seq - q.previous_tick_seq)
+                    / extract(epoch from q.last_tick_time - q.previous_tick_time)
             end,
             coalesce(p.consumers, 0),
             -- without consumers nothing waits for anybody; with consumers of unknown position it is unknown
@@ -488,27 +717,16 @@ begin
             coalesce(d.counted_hour, 0),
             coalesce(r.counted, 0),
             coalesce(o.counted, 0),
-            o.since
+            o.since,
+            q.rotation_grace,
+            q.dead_letters_warning,
+            q.dead_letters_hour_warning,
+            q.dead_letters_hour_critical
         from queue q
         left join per_queue p on p.queue_id = q.queue_id
         left join dead_letters d on d.queue_id = q.queue_id
         left join retries r on r.queue_id = q.queue_id
         left join overdue_retries o on o.queue_id = q.queue_id
-        left join lateral (
-            select t.tick_time, t.tick_event_seq
-            from (
-                select t.tick_time, t.tick_event_seq
-                from pgque.tick t
-                where t.tick_queue = q.queue_id and t.tick_id = q.last_tick_id - 1
-                union all
-                (select t.tick_time, t.tick_event_seq
-                 from pgque.tick t
-                 where t.tick_queue = q.queue_id and t.tick_id < q.last_tick_id
-                 order by t.tick_id desc
-                 limit 1)
-            ) t
-            limit 1
-        ) previous_tick on true
         left join lateral (
             select t.tick_event_seq
             from pgque.tick t
@@ -554,40 +772,42 @@ begin
             when q.last_tick_time is null then 'critical'
             when q.external_ticker then 'ok'
             when q.tick_overdue then 'critical'
-            when now() - q.unticked_since > q.ticker_max_lag + interval '10 seconds' then 'critical'
+            when q.ticker_late then 'critical'
             else 'ok'
         end),
         ('paused', case when q.paused then 'warning' else 'ok' end),
         ('xid_regression', case when q.ids_went_backwards then 'critical' else 'ok' end),
         ('no_consumers', case when q.discards then 'warning' else 'ok' end),
         ('rotation_health', case
-            when rotation.age > q.rotation_period * 2 + interval '1 minute' then 'warning'
+            when rotation.age > q.rotation_period * 2 + q.rotation_grace then 'warning'
             else 'ok'
         end),
         ('dlq_health', case
-            when q.dead_letters_hour >= 1000 then 'critical'
-            when q.dead_letters_hour >= 10 or q.dead_letters > 1000 then 'warning'
+            when q.dead_letters is null then null  -- the engine has none
+            when q.dead_letters_hour >= q.dead_letters_hour_critical then 'critical'
+            when q.dead_letters_hour >= q.dead_letters_hour_warning
+                or q.dead_letters > q.dead_letters_warning then 'warning'
             else 'ok'
         end),
         ('retry_overdue', case when q.retries_overdue > 0 then 'warning' else 'ok' end)
     ) v(check_name, status)
+    where v.status is not null
     union all
     select c.queue_id, c.queue_name, c.consumer_name, v.check_name, v.status
     from unnest(consumers) c
     cross join lateral (values
         ('missing_tick', case when c.missing_tick then 'critical' else 'ok' end),
         ('consumer_lag', case
-            when c.missing_tick then 'unknown'
+            when c.missing_tick or c.ticked_pending is null then 'unknown'
             when c.ticked_pending = 0 then 'ok'
-            when c.lag > c.rotation_period then 'critical'
-            when c.lag > c.rotation_period / 2 then 'warning'
+            when c.lag > c.lag_critical then 'critical'
+            when c.lag > c.lag_warning then 'warning'
             else 'ok'
         end),
         ('consumer_stuck', case
-            when c.missing_tick then 'unknown'
+            when c.missing_tick or c.ticked_pending is null then 'unknown'
             when c.ticked_pending = 0 then 'ok'
-            when least(c.lag, now() - c.last_active) > greatest(interval '1 hour', c.rotation_period / 2)
-                then 'warning'
+            when least(c.lag, now() - c.last_active) > c.stuck_after then 'warning'
             else 'ok'
         end)
     ) v(check_name, status);
@@ -620,6 +840,35 @@ $$;
 
 revoke all on function pgque.require_queue(text) from public;
 grant execute on function pgque.require_queue(text) to pgque_monitor;
+
+-- ---- sql/observability/pgq_family/internal/require_consumer.sql
+
+-- The consumer's position and last activity on a queue, or a clear error: a mistyped name must not read
+-- as "nothing waits".
+create or replace function pgque.require_consumer(
+    queue_id int4, consumer_name text, out last_tick bigint, out last_active timestamptz)
+language plpgsql
+stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    select s.sub_last_tick, s.sub_active
+    into last_tick, last_active
+    from pgque.subscription s
+    join pgque.consumer c on c.co_id = s.sub_consumer
+    where s.sub_queue = require_consumer.queue_id and c.co_name = require_consumer.consumer_name;
+    if not found then
+        raise exception 'not subscriber to queue: %/%',
+            (select q.queue_name from pgque.queue q where q.queue_id = require_consumer.queue_id),
+            coalesce(consumer_name, 'null')
+            using errcode = 'undefined_object',
+                hint = 'select queue_name, consumer_name from pgque.consumer_stats() lists them';
+    end if;
+end
+$$;
+
+revoke all on function pgque.require_consumer(int4, text) from public;
+grant execute on function pgque.require_consumer(int4, text) to pgque_monitor;
 
 -- ---- sql/observability/pgq_family/internal/require_buckets.sql
 
@@ -702,7 +951,7 @@ returns table (
     ticker_paused boolean,
     last_tick_time timestamptz,
     last_tick_id bigint,
-    dlq_count bigint              -- counted up to 10,000
+    dlq_count bigint              -- counted up to 5,000
 )
 language sql
 stable
@@ -824,8 +1073,8 @@ as $$
                     end
                 end
             when 'dlq_health' then
-                case when q.dead_letters >= 10000 then 'at least ' else '' end || q.dead_letters
-                || ' dead letters, ' || case when q.dead_letters_hour >= 1000 then 'at least ' else '' end
+                case when q.dead_letters >= 5000 then 'at least ' else '' end || q.dead_letters
+                || ' dead letters, ' || case when q.dead_letters_hour >= 5000 then 'at least ' else '' end
                 || q.dead_letters_hour || ' in the last hour'
             when 'retry_overdue' then case h.status
                 when 'ok' then q.retries || ' retries waiting, none overdue'
@@ -837,7 +1086,7 @@ as $$
                 when c.missing_tick then 'unknown: its position is gone'
                 when c.ticked_pending = 0 then 'nothing to take'
                 else date_trunc('second', c.lag) || ' behind with ' || c.ticked_pending
-                    || ' events; rotation period ' || c.rotation_period
+                    || ' events; critical beyond ' || c.lag_critical
             end
             when 'consumer_stuck' then case
                 when c.missing_tick then 'unknown: its position is gone'
@@ -1029,14 +1278,7 @@ declare
     wanted_queue int4 := pgque.require_queue(queue_name);
     consumer record;
 begin
-    select s.sub_last_tick, s.sub_active into consumer
-    from pgque.subscription s
-    join pgque.consumer c on c.co_id = s.sub_consumer
-    where s.sub_queue = wanted_queue and c.co_name = latency_percentiles.consumer_name;
-    if not found then
-        raise exception 'not subscriber to queue: %/%', queue_name, coalesce(consumer_name, 'null')
-            using hint = 'select queue_name, consumer_name from pgque.consumer_stats() lists them';
-    end if;
+    select * into consumer from pgque.require_consumer(wanted_queue, consumer_name);
     if period is null or period <= interval '0' then
         raise exception 'period must be positive, not %', coalesce(period::text, 'null');
     end if;
@@ -1049,13 +1291,13 @@ begin
         where t.tick_queue = wanted_queue
             and t.tick_id >= coalesce(
                 (select max(b.tick_id) from pgque.tick b
-                 where b.tick_queue = wanted_queue and b.tick_id < consumer.sub_last_tick),
-                consumer.sub_last_tick)
+                 where b.tick_queue = wanted_queue and b.tick_id < consumer.last_tick),
+                consumer.last_tick)
     ),
     sample as (
         select
-            case when t.tick_id = consumer.sub_last_tick
-                then greatest(consumer.sub_active - t.tick_time, interval '0')
+            case when t.tick_id = consumer.last_tick
+                then greatest(consumer.last_active - t.tick_time, interval '0')
                 else now() - t.tick_time
             end as latency,
             t.events
@@ -1134,5 +1376,91 @@ $$;
 
 revoke all on function pgque.stuck_consumers(interval) from public;
 grant execute on function pgque.stuck_consumers(interval) to pgque_monitor;
+
+-- ---- sql/observability/pgq_family/exact_backlog.sql
+
+-- How many events a consumer really has before it, counted in the event tables: for when a person asks.
+-- The figures of a poll are upper bounds where much waits; rolled-back sends, forced ticks and other
+-- consumers' retries are left out here. Counts up to max_events per consumer, at most a million;
+-- is_capped tells that there are more. Null: the consumer's position is gone.
+create or replace function pgque.exact_backlog(
+    queue_name text,
+    consumer text default null,        -- null: every consumer of the queue
+    max_events int4 default 100000)
+returns table (
+    consumer_name text,
+    pending_events bigint,             -- it could take them now; its open batches included
+    unticked_events bigint,            -- they wait for a tick
+    is_capped boolean
+)
+language plpgsql
+stable
+set search_path = pg_catalog, pg_temp
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+    wanted_queue int4 := pgque.require_queue(exact_backlog.queue_name);
+begin
+    if max_events is null or max_events not between 1 and 1000000 then
+        raise exception 'max_events must be between 1 and 1000000, not %', coalesce(max_events::text, 'null')
+            using errcode = 'invalid_parameter_value';
+    end if;
+    if exact_backlog.consumer is not null then
+        perform pgque.require_consumer(wanted_queue, exact_backlog.consumer);
+    end if;
+
+    return query
+    with subscription as (
+        select s.sub_id, coalesce(s.sub_parent, s.sub_id) as logical_id, s.sub_consumer, s.sub_role,
+            position.tick_snapshot as after_snapshot,
+            -- a member of a group has what it holds open, the group itself all that comes after
+            case when s.sub_role = 'coop_member' then batch_end.tick_snapshot else last_tick.tick_snapshot end
+                as tick_snapshot
+        from pgque.subscription s
+        left join pgque.tick position
+            on position.tick_queue = s.sub_queue and position.tick_id = s.sub_last_tick
+        left join pgque.tick batch_end
+            on batch_end.tick_queue = s.sub_queue and batch_end.tick_id = s.sub_next_tick
+        left join lateral (
+            select t.tick_snapshot
+            from pgque.tick t
+            where t.tick_queue = s.sub_queue
+            order by t.tick_id desc
+            limit 1
+        ) last_tick on true
+        where s.sub_queue = wanted_queue and (s.sub_role <> 'coop_member' or s.sub_batch is not null)
+    ),
+    logical as (
+        select s.logical_id, array_agg(s.sub_id) as sub_ids
+        from subscription s
+        group by s.logical_id
+    ),
+    counted as (
+        select s.logical_id,
+            case when count(*) = count(e.ticked) then sum(least(e.ticked, max_events)) end as pending,
+            sum(e.unticked) filter (where s.sub_role <> 'coop_member') as unticked,
+            bool_or(e.examined >= max_events) as is_capped
+        from subscription s
+        join logical l on l.logical_id = s.logical_id
+        left join lateral (
+            select w.*
+            from pgque.waiting_events(
+                wanted_queue, l.sub_ids, s.after_snapshot, s.tick_snapshot, max_events) w
+            where s.after_snapshot is not null and s.tick_snapshot is not null
+        ) e on true
+        group by s.logical_id
+    )
+    select k.co_name, c.pending::bigint, c.unticked::bigint, c.is_capped
+    from counted c
+    join pgque.subscription s on s.sub_id = c.logical_id
+    join pgque.consumer k on k.co_id = s.sub_consumer
+    where exact_backlog.consumer is null or k.co_name = exact_backlog.consumer
+    order by k.co_name;
+end
+$$;
+
+revoke all on function pgque.exact_backlog(text, text, int4) from public;
+grant execute on function pgque.exact_backlog(text, text, int4) to pgque_monitor;
 
 commit;

@@ -14,7 +14,11 @@ drop function if exists pgque.throughput(text, interval, interval);
 drop function if exists pgque.observability_info();
 drop function if exists pgque.require_buckets(interval, interval);
 drop function if exists pgque.require_queue(text);
-drop function if exists pgque.unticked_since(int4);
+drop function if exists pgque.require_consumer(int4, text);
+drop function if exists pgque.exact_backlog(text, text, int4);
+drop table if exists pgque.health_threshold;
+drop function if exists pgque.check_health_threshold();
+drop function if exists pgque.waiting_events(int4, int4[], pg_snapshot, pg_snapshot, int4);
 
 do $$
 declare

@@ -23,40 +23,42 @@ begin
             when q.last_tick_time is null then 'critical'
             when q.external_ticker then 'ok'
             when q.tick_overdue then 'critical'
-            when now() - q.unticked_since > q.ticker_max_lag + interval '10 seconds' then 'critical'
+            when q.ticker_late then 'critical'
             else 'ok'
         end),
         ('paused', case when q.paused then 'warning' else 'ok' end),
         ('xid_regression', case when q.ids_went_backwards then 'critical' else 'ok' end),
         ('no_consumers', case when q.discards then 'warning' else 'ok' end),
         ('rotation_health', case
-            when rotation.age > q.rotation_period * 2 + interval '1 minute' then 'warning'
+            when rotation.age > q.rotation_period * 2 + q.rotation_grace then 'warning'
             else 'ok'
         end),
         ('dlq_health', case
-            when q.dead_letters_hour >= 1000 then 'critical'
-            when q.dead_letters_hour >= 10 or q.dead_letters > 1000 then 'warning'
+            when q.dead_letters is null then null  -- the engine has none
+            when q.dead_letters_hour >= q.dead_letters_hour_critical then 'critical'
+            when q.dead_letters_hour >= q.dead_letters_hour_warning
+                or q.dead_letters > q.dead_letters_warning then 'warning'
             else 'ok'
         end),
         ('retry_overdue', case when q.retries_overdue > 0 then 'warning' else 'ok' end)
     ) v(check_name, status)
+    where v.status is not null
     union all
     select c.queue_id, c.queue_name, c.consumer_name, v.check_name, v.status
     from unnest(consumers) c
     cross join lateral (values
         ('missing_tick', case when c.missing_tick then 'critical' else 'ok' end),
         ('consumer_lag', case
-            when c.missing_tick then 'unknown'
+            when c.missing_tick or c.ticked_pending is null then 'unknown'
             when c.ticked_pending = 0 then 'ok'
-            when c.lag > c.rotation_period then 'critical'
-            when c.lag > c.rotation_period / 2 then 'warning'
+            when c.lag > c.lag_critical then 'critical'
+            when c.lag > c.lag_warning then 'warning'
             else 'ok'
         end),
         ('consumer_stuck', case
-            when c.missing_tick then 'unknown'
+            when c.missing_tick or c.ticked_pending is null then 'unknown'
             when c.ticked_pending = 0 then 'ok'
-            when least(c.lag, now() - c.last_active) > greatest(interval '1 hour', c.rotation_period / 2)
-                then 'warning'
+            when least(c.lag, now() - c.last_active) > c.stuck_after then 'warning'
             else 'ok'
         end)
     ) v(check_name, status);

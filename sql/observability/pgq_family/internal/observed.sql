@@ -1,10 +1,15 @@
 -- Everything that the contract tells, observed once, in one snapshot: a few index probes per queue and
 -- per subscription, whatever the number of ticks kept, of events waiting, of retries or dead letters.
 --
--- Two habits keep the cost flat. A probe has a LIMIT or comes first as an equality: left to join
--- freely, the planner may read all ticks, and a range that begins at the newest tick makes the index
--- collect a page full of entries. And what only some queues have is looked for from its own side: dead
--- letters and retries by hopping through their index from queue to queue.
+-- Three habits keep the cost flat. A probe has a LIMIT: left to join freely, the planner may read all
+-- ticks. A probe begins where a subscription stands: a range that only ends at the newest tick makes the
+-- index collect a page full of entries. And what only some queues have is looked for from its own side:
+-- dead letters and retries by hopping through their index from queue to queue.
+--
+-- Pending events are first taken from the event sequence and the ticks, an upper bound that costs
+-- nothing. Then waiting_events() looks at the event tables for up to 50 consumers and up to 50 queues,
+-- those waiting longest first, so that rolled-back sends, forced ticks and other consumers' retries
+-- count for nothing; where more than 100 events wait, the bound stands.
 --
 -- A cooperative group is one logical consumer: what its members hold open still counts as pending.
 create or replace function {pack}.observed(
@@ -16,42 +21,47 @@ set search_path = pg_catalog, pg_temp
 set jit = off
 as $$
 #variable_conflict use_column
+declare
+    look_at constant int4 := 100;
 begin
     -- PL/pgSQL keeps the plan: planning this anew for each call would cost more than a small
     -- database's whole poll.
     with recursive
-    -- ---- subscriptions, each with the ticks at both ends of its open batch ----
     subscription as materialized (
-        select
-            s.sub_id, s.sub_queue, s.sub_consumer, s.sub_active, s.sub_batch, s.sub_role, s.sub_parent,
-            position.tick_id, position.tick_event_seq, position.tick_time, position.tick_snapshot,
-            -- not greatest(): that would turn an unknown into 0
-            case when batch_end.tick_event_seq < position.tick_event_seq then 0
-                else batch_end.tick_event_seq - position.tick_event_seq end as open_events
-        from {engine}.subscription s
-        left join lateral (
-            select t.tick_id, t.tick_event_seq, t.tick_time, t.tick_snapshot
-            from {engine}.tick t
-            where t.tick_queue = s.sub_queue and t.tick_id = s.sub_last_tick
-            limit 1
-        ) position on true
-        left join lateral (
-            select t.tick_event_seq
-            from {engine}.tick t
-            where t.tick_queue = s.sub_queue and t.tick_id = s.sub_next_tick
-            limit 1
-        ) batch_end on true
+        select s.sub_id, s.sub_queue, s.sub_consumer, s.sub_last_tick, s.sub_next_tick, s.sub_active,
+            s.sub_batch, s.sub_role, s.sub_parent
+        from {subscription} s
     ),
     furthest as (
-        select s.sub_queue, max(s.tick_id) as tick_id
+        select s.sub_queue, max(s.sub_last_tick) as tick_id
         from subscription s
         group by s.sub_queue
     ),
+    threshold as (
+        select
+            q.queue_id,
+            coalesce(own.tick_grace, common.tick_grace) as tick_grace,
+            coalesce(own.unticked_grace, common.unticked_grace) as unticked_grace,
+            coalesce(own.lag_warning, common.lag_warning, q.queue_rotation_period / 2) as lag_warning,
+            coalesce(own.lag_critical, common.lag_critical, q.queue_rotation_period) as lag_critical,
+            coalesce(own.stuck_after, common.stuck_after,
+                greatest(interval '1 hour', q.queue_rotation_period / 2)) as stuck_after,
+            coalesce(own.rotation_grace, common.rotation_grace) as rotation_grace,
+            coalesce(own.retry_grace, common.retry_grace) as retry_grace,
+            coalesce(own.dead_letters_warning, common.dead_letters_warning) as dead_letters_warning,
+            coalesce(own.dead_letters_hour_warning, common.dead_letters_hour_warning)
+                as dead_letters_hour_warning,
+            coalesce(own.dead_letters_hour_critical, common.dead_letters_hour_critical)
+                as dead_letters_hour_critical
+        from {engine}.queue q
+        left join {pack}.health_threshold common on common.queue_name = '*'
+        left join {pack}.health_threshold own on own.queue_name = q.queue_name
+    ),
     -- ---- what only some queues have ----
     with_dead_letters(queue_id) as (
-        (select d.dl_queue_id from {engine}.dead_letter d order by d.dl_queue_id limit 1)
+        (select d.dl_queue_id from {dead_letter} d order by d.dl_queue_id limit 1)
         union all
-        select (select d.dl_queue_id from {engine}.dead_letter d
+        select (select d.dl_queue_id from {dead_letter} d
                 where d.dl_queue_id > w.queue_id order by d.dl_queue_id limit 1)
         from with_dead_letters w
         where w.queue_id is not null
@@ -59,11 +69,11 @@ begin
     dead_letters as (
         select w.queue_id,
             (select count(*)
-             from (select from {engine}.dead_letter d where d.dl_queue_id = w.queue_id limit 10000) d) as counted,
+             from (select from {dead_letter} d where d.dl_queue_id = w.queue_id limit 5000) d) as counted,
             (select count(*)
-             from (select from {engine}.dead_letter d
+             from (select from {dead_letter} d
                    where d.dl_queue_id = w.queue_id and d.dl_time > now() - interval '1 hour'
-                   limit 1000) d) as counted_hour
+                   limit 5000) d) as counted_hour
         from with_dead_letters w
         where w.queue_id is not null
     ),
@@ -78,7 +88,7 @@ begin
     retries as (
         select w.queue_id,
             (select count(*)
-             from (select from {engine}.retry_queue r where r.ev_queue = w.queue_id limit 10000) r) as counted
+             from (select from {engine}.retry_queue r where r.ev_queue = w.queue_id limit 5000) r) as counted
         from with_retries w
         where w.queue_id is not null
     ),
@@ -87,119 +97,229 @@ begin
         from (
             select r.ev_queue, r.ev_retry_after
             from {engine}.retry_queue r
-            where r.ev_retry_after < now() - interval '5 minutes'
+            where r.ev_retry_after < now()
             order by r.ev_retry_after
-            limit 10000
+            limit 5000
         ) r
+        join threshold h on h.queue_id = r.ev_queue
+        where r.ev_retry_after < now() - h.retry_grace
         group by r.ev_queue
     ),
-    -- ---- queues with their newest ticks and their event sequence ----
+    -- ---- queues with their two newest ticks and their event sequence ----
     ticked as materialized (
         select
-            q.*,
+            q.queue_id, q.queue_name, q.queue_ticker_paused, q.queue_external_ticker, q.queue_ticker_max_lag,
+            q.queue_ticker_idle_period, q.queue_cur_table, q.queue_switch_time, q.queue_switch_step2,
+            q.queue_rotation_period,
+            h.tick_grace, h.unticked_grace, h.lag_warning, h.lag_critical, h.stuck_after, h.rotation_grace,
+            h.dead_letters_warning, h.dead_letters_hour_warning, h.dead_letters_hour_critical,
             seq.sent,
             last_tick.tick_id as last_tick_id,
             last_tick.tick_time as last_tick_time,
             last_tick.tick_event_seq as last_tick_seq,
             last_tick.tick_snapshot as last_tick_snapshot,
+            coalesce(last_tick.previous_id, previous_tick.tick_id) as previous_tick_id,
+            coalesce(last_tick.previous_time, previous_tick.tick_time) as previous_tick_time,
+            coalesce(last_tick.previous_seq, previous_tick.tick_event_seq) as previous_tick_seq,
+            coalesce(last_tick.previous_snapshot, previous_tick.tick_snapshot) as previous_tick_snapshot,
+            -- not greatest(): that would turn an unknown into 0
             case when seq.sent < last_tick.tick_event_seq then 0
                 else seq.sent - last_tick.tick_event_seq end as sequence_ahead,
-            now() - last_tick.tick_time > q.queue_ticker_idle_period * 1.5 + interval '30 seconds' as tick_overdue
+            now() - last_tick.tick_time > q.queue_ticker_idle_period * 1.5 + h.tick_grace as tick_overdue
         from {engine}.queue q
+        left join threshold h on h.queue_id = q.queue_id
         left join furthest f on f.sub_queue = q.queue_id
         left join lateral (
             select coalesce(pg_sequence_last_value(s.oid), 0) as sent  -- null: nothing was ever sent
-            from (select to_regclass(q.queue_event_seq) as oid) s
-            where s.oid is not null and has_sequence_privilege(s.oid, 'select')
+            from (select to_regclass(q.queue_event_seq) as oid offset 0) s
+            where has_sequence_privilege(s.oid, 'select')
         ) seq on true
+        left join lateral (
+            select t.*
+            from (
+                -- One probe for both ticks, near the furthest consumer ...
+                (select t.tick_id, t.tick_time, t.tick_event_seq, t.tick_snapshot,
+                    lead(t.tick_id) over newest_first as previous_id,
+                    lead(t.tick_time) over newest_first as previous_time,
+                    lead(t.tick_event_seq) over newest_first as previous_seq,
+                    lead(t.tick_snapshot) over newest_first as previous_snapshot
+                 from {engine}.tick t
+                 where t.tick_queue = q.queue_id and t.tick_id >= f.tick_id - 1
+                 window newest_first as (order by t.tick_id desc)
+                 limit 1)
+                union all  -- ... and where there is none, anywhere
+                (select t.tick_id, t.tick_time, t.tick_event_seq, t.tick_snapshot, null, null, null, null
+                 from {engine}.tick t
+                 where t.tick_queue = q.queue_id
+                 order by t.tick_id desc
+                 limit 1)
+            ) t
+            limit 1
+        ) last_tick on true
         left join lateral (
             select t.tick_id, t.tick_time, t.tick_event_seq, t.tick_snapshot
             from {engine}.tick t
-            where t.tick_queue = q.queue_id and t.tick_id >= coalesce(f.tick_id, 0)
+            where last_tick.previous_id is null
+                and t.tick_queue = q.queue_id and t.tick_id < last_tick.tick_id
             order by t.tick_id desc
             limit 1
-        ) last_tick on true
+        ) previous_tick on true
     ),
-    -- A running ticker covers new events within ticker_max_lag. Only when it is late is it worth asking
-    -- the event table whether the sequence ran ahead of anything that can be delivered.
+    unticked as materialized (
+        select c.queue_id, e.unticked, e.examined < look_at as is_exact,
+            greatest(e.unticked_since, c.last_tick_time) as unticked_since
+        from (
+            select q.queue_id, q.last_tick_snapshot, q.last_tick_time
+            from ticked q
+            where q.sequence_ahead > 0
+                -- an event committed late: its sequence number is older than the tick
+                or {snapshot}_xmin(q.last_tick_snapshot) < {snapshot}_xmax(q.last_tick_snapshot)
+            order by q.sequence_ahead > 0 desc, q.last_tick_time
+            limit 50
+        ) c
+        cross join lateral {pack}.waiting_events(
+            c.queue_id, null, c.last_tick_snapshot, c.last_tick_snapshot, look_at) e
+        where e.unticked is not null
+    ),
     queue as materialized (
         select
             q.*,
-            case when late.is_late and oldest.unticked_since is null then 0 else q.sequence_ahead end as unticked,
-            oldest.unticked_since
+            case when u.is_exact or q.sequence_ahead < u.unticked then u.unticked
+                else q.sequence_ahead end as unticked,
+            case when u.unticked > 0 then u.unticked_since end as unticked_since
         from ticked q
-        cross join lateral (
-            select q.sequence_ahead > 0
-                and now() - q.last_tick_time > q.queue_ticker_max_lag + interval '5 seconds' as is_late
-        ) late
-        cross join lateral (
-            select case when late.is_late then {pack}.unticked_since(q.queue_id) end as unticked_since
-        ) oldest
+        left join unticked u on u.queue_id = q.queue_id
+    ),
+    -- ---- subscriptions, each with the tick that it stands on and the end of its open batch ----
+    -- Most stand on one of the two newest ticks, which needs no probe.
+    placed as materialized (
+        select
+            s.*,
+            case when s.sub_last_tick in (q.last_tick_id, q.previous_tick_id, older.tick_id)
+                then s.sub_last_tick end as tick_id,
+            case s.sub_last_tick
+                when q.last_tick_id then q.last_tick_seq
+                when q.previous_tick_id then q.previous_tick_seq
+                when older.tick_id then older.tick_event_seq end as seq,
+            case s.sub_last_tick
+                when q.last_tick_id then q.last_tick_time
+                when q.previous_tick_id then q.previous_tick_time
+                when older.tick_id then older.tick_time end as time,
+            case s.sub_last_tick
+                when q.last_tick_id then q.last_tick_snapshot
+                when q.previous_tick_id then q.previous_tick_snapshot
+                when older.tick_id then older.tick_snapshot end as snapshot,
+            case s.sub_last_tick
+                when q.previous_tick_id then q.last_tick_seq
+                when older.tick_id then older.next_seq end as next_seq,
+            batch_end.tick_event_seq as batch_end_seq
+        from subscription s
+        left join ticked q on q.queue_id = s.sub_queue
+        left join lateral (
+            select t.tick_id, t.tick_event_seq, t.tick_time, t.tick_snapshot,
+                lead(t.tick_event_seq) over (order by t.tick_id) as next_seq
+            from {engine}.tick t
+            where t.tick_queue = s.sub_queue
+                and t.tick_id between s.sub_last_tick and s.sub_last_tick + 1
+                and (s.sub_last_tick in (q.last_tick_id, q.previous_tick_id)) is not true
+            order by t.tick_id
+            limit 1
+        ) older on true
+        left join lateral (
+            select t.tick_event_seq
+            from {engine}.tick t
+            where t.tick_queue = s.sub_queue and t.tick_id = s.sub_next_tick
+            limit 1
+        ) batch_end on true
+    ),
+    held as (
+        select s.*,
+            case when s.sub_batch is null then null
+                when s.batch_end_seq < s.seq then 0
+                else s.batch_end_seq - s.seq end as open_events
+        from placed s
     ),
     -- ---- logical consumers ----
     member as (
         select
             m.sub_parent,
+            array_agg(m.sub_id) as sub_ids,
             max(m.sub_active) as last_active,
             count(m.sub_batch)::int4 as open_batches,
-            sum(m.open_events) filter (where m.sub_batch is not null) as open_events,
+            -- unknown as soon as one is
+            case when count(m.open_events) = count(m.sub_batch) then coalesce(sum(m.open_events), 0) end
+                as open_events,
             min(m.sub_active) filter (where m.sub_batch is not null) as open_since,
             min(m.sub_batch) as batch_id,
-            min(m.tick_id) filter (where m.sub_batch is not null) as oldest_tick_id
-        from subscription m
+            min(m.tick_id) filter (where m.sub_batch is not null) as oldest_tick_id,
+            bool_or(m.sub_batch is not null and m.tick_id is null) as missing_tick
+        from held m
         where m.sub_role = 'coop_member'
         group by m.sub_parent
     ),
-    positioned as (
+    standing as materialized (
         select
-            q.queue_id, q.queue_name, c.co_name, s.sub_id,
-            q.unticked, q.unticked_since, q.last_tick_id, q.last_tick_time,
-            q.queue_switch_step2, q.queue_rotation_period,
+            q.queue_id, q.queue_name, c.co_name, s.sub_id, s.sub_id || coalesce(m.sub_ids, '{}') as sub_ids,
+            q.unticked, q.unticked_since, q.last_tick_id, q.last_tick_time, q.last_tick_snapshot,
+            q.queue_switch_step2, q.lag_warning, q.lag_critical, q.stuck_after,
             greatest(s.sub_active, m.last_active) as last_active,
-            s.tick_id is null as missing_tick,
-            s.tick_event_seq as acked,
-            case when q.last_tick_seq < s.tick_event_seq then 0 else q.last_tick_seq - s.tick_event_seq end
-                + coalesce(m.open_events, 0) as ticked_pending,
+            s.tick_id is null or m.missing_tick is true as missing_tick,
+            s.seq as acked,
+            case when m.missing_tick then null
+                when q.last_tick_seq < s.seq then 0 else q.last_tick_seq - s.seq end
+                + case when m.sub_parent is null then 0 else m.open_events end as bound,
             (s.sub_batch is not null)::int4 + coalesce(m.open_batches, 0) as open_batches,
-            case when s.sub_batch is not null then s.open_events else 0 end
-                + coalesce(m.open_events, 0) as open_events,
+            case when s.sub_batch is null then 0 else s.open_events end
+                + case when m.sub_parent is null then 0 else m.open_events end as open_events,
             least(case when s.sub_batch is not null then s.sub_active end, m.open_since) as open_since,
             coalesce(s.sub_batch, m.batch_id) as batch_id,
             -- the oldest event owed to it comes after this tick
             coalesce(behind.tick_id, s.tick_id) as base_id,
-            coalesce(behind.tick_event_seq, s.tick_event_seq) as base_seq,
-            coalesce(behind.tick_time, s.tick_time) as base_time,
-            coalesce(behind.tick_snapshot, s.tick_snapshot) as base_snapshot
-        from subscription s
+            coalesce(behind.tick_event_seq, s.seq) as base_seq,
+            coalesce(behind.tick_time, s.time) as base_time,
+            coalesce(behind.tick_snapshot, s.snapshot) as base_snapshot,
+            case when behind.tick_id is null then s.next_seq end as next_seq
+        from held s
         join queue q on q.queue_id = s.sub_queue
         join {engine}.consumer c on c.co_id = s.sub_consumer
         left join member m on m.sub_parent = s.sub_id
         left join lateral (
             select t.tick_id, t.tick_event_seq, t.tick_time, t.tick_snapshot
             from {engine}.tick t
-            where m.oldest_tick_id is not null and t.tick_queue = s.sub_queue
-                and t.tick_id = least(s.tick_id, m.oldest_tick_id)
+            where m.oldest_tick_id < s.tick_id and t.tick_queue = s.sub_queue and t.tick_id = m.oldest_tick_id
             limit 1
         ) behind on true
         where s.sub_role <> 'coop_member'
     ),
-    placed as materialized (
-        select p.*, next_tick.tick_event_seq = p.base_seq as idle_after
-        from positioned p
+    counted as materialized (
+        select c.sub_id, e.ticked, e.unticked, e.examined < look_at as is_exact
+        from (
+            select s.sub_id, s.sub_ids, s.queue_id, s.base_snapshot, s.last_tick_snapshot
+            from standing s
+            where s.bound + s.unticked > 0
+                or s.bound is not null
+                    and {snapshot}_xmin(s.base_snapshot) < {snapshot}_xmax(s.base_snapshot)
+            order by s.bound + s.unticked > 0 desc, s.base_time
+            limit 50
+        ) c
+        cross join lateral {pack}.waiting_events(
+            c.queue_id, c.sub_ids, c.base_snapshot, c.last_tick_snapshot, look_at) e
+        where e.examined is not null
+    ),
+    waiting as materialized (
+        select
+            s.*,
+            case when c.is_exact or s.bound < c.ticked then c.ticked else s.bound end as ticked_pending,
+            case when c.is_exact then c.unticked else s.unticked end as unticked_pending,
+            coalesce(s.next_seq, next_tick.tick_event_seq) = s.base_seq as idle_after
+        from standing s
+        left join counted c on c.sub_id = s.sub_id
         left join lateral (
             select t.tick_event_seq
-            from (
-                select t.tick_event_seq
-                from {engine}.tick t
-                where t.tick_queue = p.queue_id and t.tick_id = p.base_id + 1
-                union all  -- ids have gaps: look further only then
-                (select t.tick_event_seq
-                 from {engine}.tick t
-                 where t.tick_queue = p.queue_id and t.tick_id > p.base_id
-                 order by t.tick_id
-                 limit 1)
-            ) t
-            where p.ticked_pending > 0
+            from {engine}.tick t
+            where s.next_seq is null and s.base_id < s.last_tick_id
+                and t.tick_queue = s.queue_id and t.tick_id > s.base_id
+            order by t.tick_id
             limit 1
         ) next_tick on true
     ),
@@ -207,9 +327,9 @@ begin
     -- nearly always the base itself; after an idle time it lies many ticks later, so it is searched by
     -- halving the interval, never by reading all ticks between.
     search(sub_id, queue_id, base_seq, low, high) as (
-        select p.sub_id, p.queue_id, p.base_seq, p.base_id, p.last_tick_id
-        from placed p
-        where p.idle_after
+        select w.sub_id, w.queue_id, w.base_seq, w.base_id, w.last_tick_id
+        from waiting w
+        where w.idle_after and w.ticked_pending > 0
         union all
         select s.sub_id, s.queue_id, s.base_seq,
             case when probe.is_idle then probe.tick_id else s.low end,
@@ -237,30 +357,32 @@ begin
     ),
     consumer as materialized (
         select
-            p.queue_id,
-            p.queue_name,
-            p.co_name as consumer_name,
-            p.last_active,
-            p.missing_tick,
-            p.acked,
-            p.ticked_pending,
-            p.ticked_pending + p.unticked as pending,
+            w.queue_id,
+            w.queue_name,
+            w.co_name as consumer_name,
+            w.last_active,
+            w.missing_tick,
+            w.acked,
+            w.ticked_pending,
+            w.ticked_pending + w.unticked_pending as pending,
             case
-                when p.ticked_pending > 0
-                    then greatest(now() - coalesce(i.tick_time, p.base_time), interval '0')
-                when p.missing_tick or p.unticked is null then null
-                when p.unticked > 0
-                    then greatest(now() - coalesce(p.unticked_since, p.last_tick_time), interval '0')
+                when w.ticked_pending > 0
+                    then greatest(now() - coalesce(i.tick_time, w.base_time), interval '0')
+                when w.missing_tick or w.ticked_pending is null or w.unticked_pending is null then null
+                when w.unticked_pending > 0
+                    then greatest(now() - coalesce(w.unticked_since, w.last_tick_time), interval '0')
                 else interval '0'
             end as lag,
-            p.open_batches,
-            p.open_events,
-            p.open_since,
-            p.batch_id,
-            p.queue_rotation_period as rotation_period,
-            pg_snapshot_xmin(p.base_snapshot) <= p.queue_switch_step2 as holds_rotation
-        from placed p
-        left join idle_until i on i.sub_id = p.sub_id
+            w.open_batches,
+            w.open_events,
+            w.open_since,
+            w.batch_id,
+            {snapshot}_xmin(w.base_snapshot) <= w.queue_switch_step2 as holds_rotation,
+            w.lag_warning,
+            w.lag_critical,
+            w.stuck_after
+        from waiting w
+        left join idle_until i on i.sub_id = w.sub_id
     ),
     per_queue as (
         select
@@ -291,15 +413,17 @@ begin
             q.last_tick_id,
             q.last_tick_time,
             q.tick_overdue,
-            pg_snapshot_xmin(q.last_tick_snapshot) > pg_snapshot_xmax(pg_current_snapshot()),
+            -- without a sequence that ran ahead the ticker has nothing to do before the idle period ends
+            q.sequence_ahead > 0 and now() - q.unticked_since > q.queue_ticker_max_lag + q.unticked_grace,
+            {snapshot}_xmin(q.last_tick_snapshot) > {snapshot}_xmax({current_snapshot}()),
             -- Between the last two ticks, whatever their ids: a rolled-back tick leaves a gap. Unknown
             -- once the ticker is overdue, else a dead ticker would show its last rate for ever.
             case
                 when not q.tick_overdue
-                    and q.last_tick_seq >= previous_tick.tick_event_seq
-                    and q.last_tick_time > previous_tick.tick_time
-                then (q.last_tick_seq - previous_tick.tick_event_seq)
-                    / extract(epoch from q.last_tick_time - previous_tick.tick_time)
+                    and q.last_tick_seq >= q.previous_tick_seq
+                    and q.last_tick_time > q.previous_tick_time
+                then (q.last_tick_seq - q.previous_tick_seq)
+                    / extract(epoch from q.last_tick_time - q.previous_tick_time)
             end,
             coalesce(p.consumers, 0),
             -- without consumers nothing waits for anybody; with consumers of unknown position it is unknown
@@ -307,31 +431,20 @@ begin
             case when p.consumers is null then interval '0' else p.oldest end,
             p.blocking_consumer,
             p.consumers is null and q.sent > oldest_tick.tick_event_seq,
-            coalesce(d.counted, 0),
-            coalesce(d.counted_hour, 0),
+            coalesce(d.counted, {no_dead_letters}),
+            coalesce(d.counted_hour, {no_dead_letters}),
             coalesce(r.counted, 0),
             coalesce(o.counted, 0),
-            o.since
+            o.since,
+            q.rotation_grace,
+            q.dead_letters_warning,
+            q.dead_letters_hour_warning,
+            q.dead_letters_hour_critical
         from queue q
         left join per_queue p on p.queue_id = q.queue_id
         left join dead_letters d on d.queue_id = q.queue_id
         left join retries r on r.queue_id = q.queue_id
         left join overdue_retries o on o.queue_id = q.queue_id
-        left join lateral (
-            select t.tick_time, t.tick_event_seq
-            from (
-                select t.tick_time, t.tick_event_seq
-                from {engine}.tick t
-                where t.tick_queue = q.queue_id and t.tick_id = q.last_tick_id - 1
-                union all
-                (select t.tick_time, t.tick_event_seq
-                 from {engine}.tick t
-                 where t.tick_queue = q.queue_id and t.tick_id < q.last_tick_id
-                 order by t.tick_id desc
-                 limit 1)
-            ) t
-            limit 1
-        ) previous_tick on true
         left join lateral (
             select t.tick_event_seq
             from {engine}.tick t

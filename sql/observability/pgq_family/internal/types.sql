@@ -14,12 +14,13 @@ create type {pack}.observed_queue as (
     switch_time timestamptz,
     mid_rotation boolean,          -- between the two steps of a rotation
     rotation_period interval,
-    sent bigint,                   -- events ever sent; null: the sequence can't be read
-    unticked bigint,               -- of these, sent after the last tick
-    unticked_since timestamptz,    -- oldest of them; only looked up once the ticker is late
+    sent bigint,                   -- event ids ever handed out; null: the sequence can't be read
+    unticked bigint,               -- events that no tick covers yet
+    unticked_since timestamptz,    -- oldest of them, where the event table was asked
     last_tick_id bigint,
     last_tick_time timestamptz,
     tick_overdue boolean,          -- idle queues tick once per idle period, a bit late at worst
+    ticker_late boolean,           -- events wait longer for a tick than the queue's max lag allows
     ids_went_backwards boolean,    -- the last tick lies in the future of this server's transaction ids
     events_per_sec numeric,
     consumers int4,                -- logical ones: a cooperative group counts as one
@@ -27,11 +28,16 @@ create type {pack}.observed_queue as (
     oldest interval,               -- longest lag of a consumer
     blocking_consumer text,        -- the slowest one that rotation waits for
     discards boolean,              -- events that nobody is subscribed to will be rotated away
-    dead_letters bigint,           -- up to 10,000
-    dead_letters_hour bigint,      -- of these, younger than an hour; up to 1,000
-    retries bigint,                -- waiting, up to 10,000
-    retries_overdue bigint,        -- of these, 5 minutes past their time; up to 10,000 in all queues
-    retries_overdue_since timestamptz
+    dead_letters bigint,           -- up to 5,000
+    dead_letters_hour bigint,      -- of these, younger than an hour
+    retries bigint,                -- waiting, up to 5,000
+    retries_overdue bigint,        -- of these, past their time by more than the grace; up to 5,000 in all queues
+    retries_overdue_since timestamptz,
+    -- what it is judged by
+    rotation_grace interval,
+    dead_letters_warning bigint,
+    dead_letters_hour_warning bigint,
+    dead_letters_hour_critical bigint
 );
 
 create type {pack}.observed_consumer as (
@@ -48,6 +54,9 @@ create type {pack}.observed_consumer as (
     open_events bigint,
     open_since timestamptz,
     batch_id bigint,
-    rotation_period interval,      -- of its queue
-    holds_rotation boolean         -- rotation waits for it
+    holds_rotation boolean,        -- rotation waits for it
+    -- what it is judged by
+    lag_warning interval,
+    lag_critical interval,
+    stuck_after interval
 );

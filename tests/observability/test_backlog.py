@@ -1,0 +1,151 @@
+"""Both truths of the backlog: the cheap one that every poll shows, and the exact one when a person asks."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import psycopg
+import pytest
+from psycopg.rows import dict_row
+
+from tests.support.database import Database
+from tests.support.observed import Connection, Queue, Row
+
+ZERO = timedelta(0)
+
+
+def exact(queue: Queue, consumer: str, **limit: int) -> Row:
+    """The row of exact_backlog() for one consumer."""
+    rows = queue.db.execute(
+        "select * from pgque.exact_backlog(%s, %s, %s)",
+        (queue.name, consumer, limit.get("max_events", 100_000)),
+    ).fetchall()
+    assert [row["consumer_name"] for row in rows] == [consumer]
+    return rows[0]
+
+
+def shown(queue: Queue, consumer: str) -> tuple[int, timedelta]:
+    """What a poll shows of a consumer: pending events and lag."""
+    row = queue.consumer(consumer)
+    return row["pending_events"], row["lag"]
+
+
+def test_a_forced_tick_is_no_backlog(queue: Queue) -> None:
+    queue.subscribe("app")
+    queue.db.execute("select pgque.force_next_tick('q')")
+    assert shown(queue, "app") == (0, ZERO)
+    assert queue.tick() is not None
+
+    assert shown(queue, "app") == (0, ZERO)
+    assert queue.stats()["depth"] == 0
+    queue.wait(8000)
+    queue.tick()
+    assert queue.troubles().keys() & {"consumer_lag:app", "consumer_stuck:app"} == set()
+
+
+def test_rolled_back_events_are_no_backlog_before_and_after_their_tick(queue: Queue) -> None:
+    queue.subscribe("app")
+    with queue.db.transaction(force_rollback=True):
+        queue.send(5000)
+    assert shown(queue, "app") == (0, ZERO)
+    assert queue.stats()["depth"] == 0
+    assert queue.tick() is not None
+    assert shown(queue, "app") == (0, ZERO)
+    assert queue.metrics()[("pgque.queue.unticked_events", None)] == 0
+
+
+def test_a_retried_event_is_pending_for_its_owner_alone(queue: Queue) -> None:
+    queue.subscribe("app")
+    queue.subscribe("other")
+    queue.send_and_tick(40)
+    messages = queue.receive("app")
+    for message in messages[:30]:
+        queue.nack("app", message)
+    queue.db.execute("select pgque.ack(%s)", (messages[0]["batch_id"],))
+    queue.consume("other")
+    queue.wait(4000)
+    assert queue.db.execute("select pgque.maint_retry_events() as n").fetchone() == {"n": 30}
+
+    assert shown(queue, "other")[0] == 0
+    assert shown(queue, "app")[0] == 30
+    assert queue.tick() is not None
+    assert shown(queue, "other") == (0, ZERO)
+    assert shown(queue, "app")[0] == 30
+    assert exact(queue, "app")["pending_events"] == 30
+    assert exact(queue, "other")["pending_events"] == 0
+    assert queue.consume("app") == 30
+
+
+def test_an_event_committed_late_is_pending_though_its_number_is_old(
+    queue: Queue, pack_database: Database
+) -> None:
+    queue.subscribe("app")
+    with psycopg.connect(pack_database.dsn(), row_factory=dict_row) as writer:
+        Queue(writer, "q").send(3)
+        queue.send_and_tick(1)
+        assert queue.consume("app") == 1
+        assert shown(queue, "app")[0] == 0
+        writer.commit()
+    assert shown(queue, "app")[0] == 3
+    assert exact(queue, "app").items() >= {"pending_events": 0, "unticked_events": 3}.items()
+    queue.send_and_tick(1)
+    assert shown(queue, "app")[0] == 4
+    assert exact(queue, "app").items() >= {"pending_events": 4, "unticked_events": 0}.items()
+
+
+def test_a_large_backlog_is_bounded_by_the_sequence_and_exact_when_asked(queue: Queue) -> None:
+    queue.subscribe("app")
+    with queue.db.transaction(force_rollback=True):
+        queue.send(500)
+    queue.send_and_tick(1200)
+    queue.send(7)
+
+    assert shown(queue, "app")[0] == 1707
+    assert exact(queue, "app") == {
+        "consumer_name": "app",
+        "pending_events": 1200,
+        "unticked_events": 7,
+        "is_capped": False,
+    }
+    assert exact(queue, "app", max_events=1000).items() >= {"pending_events": 1000, "is_capped": True}.items()
+
+
+def test_exact_backlog_of_a_lost_position_is_unknown(queue: Queue) -> None:
+    queue.subscribe("app")
+    queue.subscribe("other")
+    queue.send_and_tick(5)
+    queue.consume("other")
+    queue.db.execute(
+        "delete from pgque.tick where tick_id = (select min(sub_last_tick) from pgque.subscription)"
+    )
+    assert exact(queue, "app").items() >= {"pending_events": None, "unticked_events": None}.items()
+    rows = queue.db.execute("select consumer_name, pending_events from pgque.exact_backlog('q')").fetchall()
+    assert [tuple(row.values()) for row in rows] == [("app", None), ("other", 0)]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("'nope'", "queue not found: nope"),
+        ("'q', 'nobody'", "not subscriber to queue: q/nobody"),
+        ("'q', null, 0", "max_events must be between 1 and 1000000, not 0"),
+        ("'q', null, null", "max_events must be between 1 and 1000000, not null"),
+    ],
+)
+def test_bad_arguments_get_a_clear_error(queue: Queue, call: str, message: str) -> None:
+    with pytest.raises(psycopg.Error, match=message):
+        queue.db.execute(f"select * from pgque.exact_backlog({call})".encode())
+
+
+def test_the_monitor_may_ask_for_the_exact_backlog(queue: Queue, pack_database: Database) -> None:
+    queue.subscribe("app")
+    queue.send_and_tick(3)
+    db: Connection = queue.db
+    db.execute("create role watcher_of_backlog login in role pgque_monitor")
+    try:
+        with psycopg.connect(pack_database.dsn(user="watcher_of_backlog"), row_factory=dict_row) as monitor:
+            row = monitor.execute("select * from pgque.exact_backlog('q', 'app')").fetchone()
+        assert row is not None
+        assert row["pending_events"] == 3
+    finally:
+        db.execute("drop role watcher_of_backlog")
