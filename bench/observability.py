@@ -1,6 +1,7 @@
 """What a poll of the PgQue pack costs the database, beside the SQL text of the specification.
 
     make bench-sql
+    python bench/observability.py --queues 10    # a quick look at the comparison alone
 
 Both run on the same data in the same run, by turns; timings are medians, and the ratio between them is
 what counts on a noisy machine. Buffers are shared buffers touched by one call, which no noise changes.
@@ -8,10 +9,11 @@ what counts on a noisy machine. Buffers are shared buffers touched by one call, 
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +28,7 @@ ENGINE = ROOT / "sql/pgque/install.sql"
 PACK = ROOT / "sql/observability/pgque/install.sql"
 SPECIFICATION = ROOT / "tests/observability/spec_section_5_1.sql"
 
+QUEUES = (10, 100, 1000, 2000)
 CONSUMERS = 2
 TICKS = 300
 RUNS = 7
@@ -46,6 +49,8 @@ _QUEUES: LiteralString = """
 """
 _SEQUENCES: LiteralString = """
 do $$
+declare
+    i int4;
 begin
     for i in select queue_id from pgque.queue loop
         execute format('create sequence pgque.event_%s_id_seq', i);
@@ -130,12 +135,12 @@ def fresh(cluster: Cluster) -> Iterator[Connection]:
             admin.execute("drop database bench with (force)")
 
 
-def by_queues(cluster: Cluster) -> list[str]:
+def by_queues(cluster: Cluster, sizes: Sequence[int]) -> list[str]:
     """Cost as the number of queues grows, beside the specification's SQL; what falls short."""
     short = []
     print(f"{CONSUMERS} consumers and {TICKS} ticks per queue")
     print(f"{'queues':>8} {'rows':>8} {'buffers':>9} {'pack ms':>9} {'spec ms':>9} {'ratio':>7}")
-    for queues in (10, 100, 1000, 2000):
+    for queues in sizes:
         with fresh(cluster) as db:
             lay(db, queues=queues, ticks=TICKS)
             ours, theirs = measure(db, OURS, THEIRS)
@@ -218,9 +223,22 @@ def backlog(cluster: Cluster) -> tuple[Cost, Cost]:
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--queues",
+        type=int,
+        nargs="+",
+        metavar="N",
+        help="compare at these numbers of queues and do nothing else",
+    )
+    sizes = parser.parse_args().queues
     settings = {"max_locks_per_transaction": "1024", "shared_buffers": "256MB", "autovacuum": "off"}
     with Cluster(embedded_bindir(), settings=settings) as cluster:
-        short = by_queues(cluster) + by_history(cluster)
+        short = by_queues(cluster, sizes or QUEUES)
+        if not sizes:
+            short += by_history(cluster)
     for line in short:
         print(f"short of its goal: {line}")
     print("all goals met" if not short else f"{len(short)} goals missed")

@@ -5,20 +5,8 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from tests.support.observed import Connection, Queue
+from tests.support.observed import CONTRACT, Connection, Queue
 
-CONTRACT = (
-    "observability_info()",
-    "queue_stats()",
-    "consumer_stats()",
-    "queue_health()",
-    "otel_metrics()",
-    "throughput('q', '1 hour', '1 minute')",
-    "error_rate('q', '1 hour', '1 minute')",
-    "latency_percentiles('q', 'app', '1 hour')",
-    "in_flight('q')",
-    "stuck_consumers()",
-)
 DENIED = (
     "select ev_data from pgque.retry_queue",
     "select dl_reason from pgque.dead_letter",

@@ -10,13 +10,31 @@ import psycopg
 Row = dict[str, Any]
 Connection = psycopg.Connection[Row]
 
+# Every function of the contract, called for the queue `q` and its consumer `app`.
+CONTRACT = (
+    "observability_info()",
+    "queue_stats()",
+    "consumer_stats()",
+    "queue_health()",
+    "otel_metrics()",
+    "throughput('q', '1 hour', '1 minute')",
+    "error_rate('q', '1 hour', '1 minute')",
+    "latency_percentiles('q', 'app', '1 hour')",
+    "in_flight('q')",
+    "stuck_consumers()",
+)
+
 
 @dataclass(frozen=True)
 class Queue:
-    """One queue, driven through the engine's own functions; `wait` moves its past instead of sleeping."""
+    """One queue, driven through the engine's own functions; `wait` moves its past instead of sleeping.
+
+    What is said of it comes from the contract's functions in `schema`.
+    """
 
     db: Connection
     name: str
+    schema: str = "pgque"
 
     def send(self, count: int = 1) -> None:
         self.db.execute(
@@ -74,12 +92,12 @@ class Queue:
         )
 
     def stats(self) -> Row:
-        return one(self.db, "select * from pgque.queue_stats() where queue_name = %s", self.name)
+        return one(self.db, f"select * from {self.schema}.queue_stats() where queue_name = %s", self.name)
 
     def consumer(self, consumer: str) -> Row:
         return one(
             self.db,
-            "select * from pgque.consumer_stats() where queue_name = %s and consumer_name = %s",
+            f"select * from {self.schema}.consumer_stats() where queue_name = %s and consumer_name = %s",
             self.name,
             consumer,
         )
@@ -87,14 +105,15 @@ class Queue:
     def health(self) -> dict[str, str]:
         """Status by check."""
         rows = self.db.execute(
-            "select check_name, status from pgque.queue_health() where queue_name = %s", (self.name,)
+            f"select check_name, status from {self.schema}.queue_health() where queue_name = %s",
+            (self.name,),
         )
         return {row["check_name"]: row["status"] for row in rows}
 
     def detail(self, check: str) -> str:
         row = one(
             self.db,
-            "select detail from pgque.queue_health() where queue_name = %s and check_name = %s",
+            f"select detail from {self.schema}.queue_health() where queue_name = %s and check_name = %s",
             self.name,
             check,
         )
@@ -104,11 +123,15 @@ class Queue:
         """Checks that aren't ok."""
         return {check: status for check, status in self.health().items() if status != "ok"}
 
+    def ask(self, call: str) -> list[Row]:
+        """All rows of one function of the contract, written as in CONTRACT."""
+        return self.db.execute(f"select * from {self.schema}.{call}").fetchall()
+
     def metrics(self) -> dict[tuple[str, str | None], float]:
         """Value by (metric, consumer), health left out."""
         rows = self.db.execute(
-            "select metric_name, labels->>'consumer' as consumer, value from pgque.otel_metrics()"
-            " where labels->>'queue' = %s and not labels ? 'state'",
+            "select metric_name, labels->>'consumer' as consumer, value"
+            f" from {self.schema}.otel_metrics() where labels->>'queue' = %s and not labels ? 'state'",
             (self.name,),
         )
         return {(row["metric_name"], row["consumer"]): float(row["value"]) for row in rows}
