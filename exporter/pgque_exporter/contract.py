@@ -1,6 +1,7 @@
 """The SQL contract: finding packs in a database, polling them, and turning rows into a Snapshot.
 
-A pack is a schema with the functions `observability_info()`, `otel_metrics()` and `queue_health()`.
+A pack is a schema with the functions `observability_info()`, `health_checks()`, `otel_metrics()` and
+`queue_health()`.
 Nothing here knows what kind of queue a pack describes.
 """
 
@@ -30,9 +31,9 @@ HEALTH_STATE = "pgque.queue.health_state"
 HEALTH_STATUS = "pgque.queue.health_status"
 DROP_REASONS = ("unknown_metric", "invalid_label", "duplicate", "no_value")
 _STATES: dict[str, float | None] = {
-    "ok": 0,
-    "warning": 1,
-    "critical": 2,
+    "ok": 0.0,
+    "warning": 1.0,
+    "critical": 2.0,
     "unknown": None,
 }  # and their numbers
 
@@ -45,6 +46,8 @@ class Pack:
     engine: str
     engine_version: str
     pack_version: str
+    queue_checks: tuple[str, ...]  # what it checks of every queue
+    consumer_checks: tuple[str, ...]  # and of every consumer
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +90,18 @@ from pg_catalog.pg_proc p
 join pg_catalog.pg_namespace n on n.oid = p.pronamespace
 join pg_catalog.pg_roles r on r.oid = p.proowner
 join pg_catalog.pg_database d on d.datname = current_database()
-where p.proname in ('observability_info', 'otel_metrics', 'queue_health') and p.pronargs = 0
+where p.proname in ('observability_info', 'health_checks', 'otel_metrics', 'queue_health') and p.pronargs = 0
 group by n.oid, n.nspname
-having count(*) = 3
+having count(*) = 4
 order by n.nspname
 """
 
-_INFO: LiteralString = "select engine, engine_version, pack_version from {schema}.observability_info()"
+_INFO: LiteralString = """
+select engine, engine_version, pack_version,
+    array(select check_name from {schema}.health_checks() where subject = 'queue'),
+    array(select check_name from {schema}.health_checks() where subject = 'consumer')
+from {schema}.observability_info()
+"""
 
 # Grouped arrays: a tenth of the client's work of a row per series. The value travels as text, since
 # the cast of a single numeric that no double can hold would cost all the others.
@@ -238,7 +246,15 @@ async def _read_metrics(connection: Connection, schema: str) -> _Rows:
             f"observability_info() of pack {schema!r} names no engine",
             "install the pack anew",
         )
-    pack = Pack(schema, *(str(value or "") for value in row))
+    engine, engine_version, pack_version, queue_checks, consumer_checks = row
+    pack = Pack(
+        schema,
+        engine,
+        engine_version or "",
+        pack_version or "",
+        tuple(queue_checks),
+        tuple(consumer_checks),
+    )
     cursor = await connection.execute(_in_schema(_METRICS, schema), binary=True)
     return _Rows(pack, await cursor.fetchall())
 
@@ -282,10 +298,13 @@ class LabelCache:
         self._database = database
         self._previous: dict[tuple[str, str], _Parsed | None] = {}
         self._current: dict[tuple[str, str], _Parsed | None] = {}
+        self._previous_sets: dict[Labels, tuple[Labels, ...]] = {}
+        self._current_sets: dict[Labels, tuple[Labels, ...]] = {}
 
     def begin(self) -> None:
         """A poll begins: what the poll before it didn't use is forgotten."""
         self._previous, self._current = self._current, {}
+        self._previous_sets, self._current_sets = self._current_sets, {}
 
     def get(self, engine: str, text: str | None) -> _Parsed | None:
         """The label set; None if it isn't one."""
@@ -296,6 +315,14 @@ class LabelCache:
         except KeyError:
             parsed = current[key] = previous[key] if key in previous else self._parse(*key)
             return parsed
+
+    def state_set(self, check: Labels) -> tuple[Labels, ...]:
+        """The labels of a check with each state that it may be in, in the order of the states."""
+        labels = self._previous_sets.get(check)
+        if labels is None:
+            labels = tuple((*check, ("state", state)) for state in _STATES)
+        self._current_sets[check] = labels
+        return labels
 
     def _parse(self, engine: str, text: str) -> _Parsed | None:
         given = json.loads(text)
@@ -338,7 +365,7 @@ def _assemble(
                 continue
             found = series.setdefault(metric.name, {})
             _collect(metric, rows.pack.engine, texts, values, cache, found, dropped)
-    _complete_health(series)
+    _complete_health([rows.pack for rows in read], series, cache)
     families = tuple(
         Family(metric, tuple(Series(labels, value) for labels, value in series[metric.name].items()))
         for metric in catalogue
@@ -389,24 +416,42 @@ def _collect(
         found[parsed.labels] = value
 
 
-def _complete_health(series: dict[str, dict[Labels, float]]) -> None:
-    """Add what follows from the state that a check is in: the other states as 0, the status as a number.
+def _complete_health(
+    packs: Sequence[Pack], series: dict[str, dict[Labels, float]], cache: LabelCache
+) -> None:
+    """Make the state sets whole: a row for each state of each check, 1 for the one that it is in, else 0.
 
-    A pack may send all of it or only the one row per check; what it does send stays.
+    A pack sends the checks that aren't ok, and a status of every queue and consumer. Its other checks of
+    them are ok. Whatever it does send stays.
     """
-    states = series.get(HEALTH_STATE)
-    if not states:
-        return
+    states = series.setdefault(HEALTH_STATE, {})
     statuses = series.setdefault(HEALTH_STATUS, {})
-    for labels in [labels for labels, value in states.items() if value]:
-        check, (name, current) = labels[:-1], labels[-1]
-        if name != "state" or current not in _STATES:
-            continue
-        for state in _STATES:
-            states.setdefault((*check, ("state", state)), 0.0)
-        number = _STATES[current]
-        if number is not None:
-            statuses.setdefault(check, number)
+    current: dict[Labels, str] = {}  # state of a check, by the labels of the check
+    subjects = dict.fromkeys(statuses)
+    for labels, value in states.items():
+        name, state = labels[-1]
+        if value and name == "state" and state in _STATES:
+            current[labels[:-1]] = state
+            if labels[-2][0] == "check":
+                subjects[labels[:-2]] = None
+
+    by_engine = {pack.engine: pack for pack in packs}
+    for subject in subjects:
+        pack = by_engine[subject[0][1]]
+        is_consumer = subject[-1][0] == "consumer"
+        for check in pack.consumer_checks if is_consumer else pack.queue_checks:
+            current.setdefault((*subject, ("check", check)), "ok")
+    for check_labels, state in current.items():
+        for name, labels in zip(_STATES, cache.state_set(check_labels), strict=True):
+            states.setdefault(labels, float(name == state))
+
+    # A pack that leaves the status out: the worst of its checks, unless none is known.
+    worst: dict[Labels, float] = {}
+    for check_labels, state in current.items():
+        number, subject = _STATES[state], check_labels[:-1]
+        if number is not None and subject not in statuses:
+            worst[subject] = max(number, worst.get(subject, number))
+    statuses.update(worst)
 
 
 def _number(text: str | None) -> float | None:

@@ -9,6 +9,7 @@ with expected(name, arguments, result) as (
             'last_tick_id bigint, dlq_count bigint)'),
         ('consumer_stats', '', 'TABLE(queue_name text, consumer_name text, lag interval, pending_events bigint, '
             'last_seen timestamp with time zone, batch_active boolean, batch_id bigint)'),
+        ('health_checks', '', 'TABLE(check_name text, subject text, meaning text)'),
         ('queue_health', '', 'TABLE(queue_name text, check_name text, status text, detail text)'),
         ('otel_metrics', '', 'TABLE(metric_name text, metric_type text, value numeric, labels jsonb)'),
         ('throughput', 'text, interval, interval',
@@ -29,7 +30,7 @@ actual as (
         pg_get_function_result(p.oid) as result,
         p.provolatile,
         p.proconfig,
-        p.proacl
+        p.prosqlbody is not null as is_bound  -- its names were looked up when it was made
     from expected e
     left join pg_catalog.pg_proc p
         on p.proname = e.name
@@ -42,7 +43,8 @@ cross join lateral (values
     (a.oid is null, 'is missing: install the pack'),
     (a.result <> a.expected_result, 'returns ' || a.result || ', expected ' || a.expected_result),
     (a.provolatile <> 's', 'is not STABLE'),
-    (not coalesce('search_path=pg_catalog, pg_temp' = any (a.proconfig), false) and a.oid is not null,
+    (not coalesce(a.is_bound or 'search_path=pg_catalog, pg_temp' = any (a.proconfig), false)
+            and a.oid is not null,
         'has no pinned search_path'),
     (a.oid is not null and has_function_privilege('public', a.oid, 'execute'),
         'may be executed by everyone: PUBLIC must not'),

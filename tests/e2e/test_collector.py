@@ -13,7 +13,6 @@ from tests.support.database import Database
 
 CATALOGUE = load()
 CONTRACT = {metric.name: metric for metric in CATALOGUE if metric.source is Source.CONTRACT}
-DERIVED = {"pgque.queue.health_status"}  # follows from the state set
 
 
 def labels(point: Point) -> dict[str, str]:
@@ -67,12 +66,22 @@ def test_every_row_of_the_contract_arrives_as_it_is(watched: Database, tmp_path:
             assert point.type == "gauge"
         assert dict(point.resource)["service.name"] == "pgque-exporter"
         assert dict(point.resource)["db.namespace"] == watched.name
-    # What is left follows from the health rows: states that a check isn't in, and its status as a number.
+    # What is left completes the state sets: states that a check isn't in, and checks that are ok.
     for (name, attributes_left), point in by_series.items():
         given = dict(attributes_left)
-        assert name in DERIVED or (name == "pgque.queue.health_state" and point.value == 0), (name, given)
+        assert name == "pgque.queue.health_state", (name, given)
+        assert point.value == 0 or given["state"] == "ok", given
+    in_a_state = [p for p in one_snapshot if p.name == "pgque.queue.health_state" and p.value == 1]
+    assert len(in_a_state) == watched_checks(watched)
     assert expected == len(rows) > 50
-    assert {row.name for row in rows} | DERIVED == set(CONTRACT)
+    assert {row.name for row in rows} == set(CONTRACT)
+
+
+def watched_checks(database: Database) -> int:
+    """How many checks the database makes."""
+    row = database.connect().execute("select count(*) from pgque.queue_health()").fetchone()
+    assert row is not None
+    return int(row[0])
 
 
 def test_types_at_the_collector_are_those_of_the_catalogue(watched: Database, tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def test_every_contract_metric_reaches_prometheus_with_its_value(watched: Databa
         assert prometheus.value("count(sum without (state) (pgque_queue_health_state) != 1)") is None
         critical = prometheus.query('pgque_queue_health_state{state="critical"} == 1')
         assert {(s.labels["queue"], s.labels["check"]) for s in critical} == {("billing", "consumer_lag")}
-        assert prometheus.value('pgque_queue_health_status{queue="billing",check="consumer_lag"}') == 2
+        assert prometheus.value('pgque_queue_health_status{queue="billing",consumer="app"}') == 2
 
 
 def test_types_and_help_reach_prometheus(watched: Database, tmp_path: Path) -> None:

@@ -38,6 +38,9 @@ create table {schema}.health (queue_name text, check_name text, status text, det
 create function {schema}.observability_info()
 returns table (engine text, engine_version text, pack_version text)
 language sql stable as $$ select {engine}, '7.1', '0.2' $$;
+create function {schema}.health_checks()
+returns table (check_name text, subject text, meaning text)
+language sql stable as $$ values ('lag', 'queue', ''), ('ticker', 'queue', ''), ('stuck', 'consumer', '') $$;
 create function {schema}.otel_metrics()
 returns table (metric_name text, metric_type text, value numeric, labels jsonb)
 language sql stable as $$ select * from {schema}.row $$;

@@ -112,18 +112,39 @@ def test_a_pack_without_rows_is_a_good_poll(database: Database, toy: ToyPack) ->
     assert (result.snapshot.points, result.failures) == (0, ())
 
 
-def test_one_row_per_check_is_completed_to_the_whole_state(database: Database, toy: ToyPack) -> None:
+def state_sets(result: PollResult) -> dict[str, list[str]]:
+    """States that are 1, by check; each check has all four."""
+    found = values(result)["pgque.queue.health_state"]
+    checks: dict[str, list[str]] = {}
+    for path, value in found.items():
+        check, _, state = path.rpartition("/")
+        checks.setdefault(check, []).extend([state] if value else [])
+    assert len(found) == 4 * len(checks)
+    return checks
+
+
+def test_checks_without_a_row_are_ok_and_every_state_set_is_whole(database: Database, toy: ToyPack) -> None:
+    toy.add("pgque.queue.health_status", 2, queue="q")
+    toy.add("pgque.queue.health_state", 1, queue="q", check="lag", state="critical")
+    toy.add("pgque.queue.health_status", 0, queue="q", consumer="app")
+    result = poll(database.dsn())
+    assert state_sets(result) == {"q/lag": ["critical"], "q/ticker": ["ok"], "q/app/stuck": ["ok"]}
+    assert values(result)["pgque.queue.health_status"] == {"q": 2.0, "q/app": 0.0}
+    assert result.snapshot.checks_ok == 2
+
+
+def test_a_pack_that_sends_only_states_gets_its_status_from_them(database: Database, toy: ToyPack) -> None:
     toy.add("pgque.queue.health_state", 1, queue="q", check="lag", state="warning")
-    toy.add("pgque.queue.health_state", 1, queue="q", check="ticker", state="unknown")
-    found = values(poll(database.dsn()))
-    assert found["pgque.queue.health_state"] == {
-        **{f"q/lag/{state}": float(state == "warning") for state in ("ok", "warning", "critical", "unknown")},
-        **{
-            f"q/ticker/{state}": float(state == "unknown")
-            for state in ("ok", "warning", "critical", "unknown")
-        },
+    toy.add("pgque.queue.health_state", 1, queue="q", check="other", state="unknown")
+    toy.add("pgque.queue.health_state", 1, queue="q", consumer="app", check="stuck", state="unknown")
+    result = poll(database.dsn())
+    assert state_sets(result) == {
+        "q/lag": ["warning"],
+        "q/other": ["unknown"],
+        "q/ticker": ["ok"],
+        "q/app/stuck": ["unknown"],
     }
-    assert found["pgque.queue.health_status"] == {"q/lag": 1.0}
+    assert values(result)["pgque.queue.health_status"] == {"q": 1.0}
 
 
 def test_details_are_asked_for_only_when_something_is_wrong(database: Database, toy: ToyPack) -> None:
@@ -136,7 +157,7 @@ def test_details_are_asked_for_only_when_something_is_wrong(database: Database, 
     )
     connection.execute(broken)
     fine = poll(database.dsn())
-    assert (fine.snapshot.checks_ok, fine.snapshot.checks, fine.failures) == (1, (), ())
+    assert (fine.snapshot.checks_ok, fine.snapshot.checks, fine.failures) == (2, (), ())
     toy.add("pgque.queue.health_state", 1, queue="q", check="rotation", state="critical")
     ill = poll(database.dsn())
     [check] = ill.snapshot.checks  # what the rows say, without the words

@@ -1,33 +1,38 @@
--- All that can be charted, in one statement and one snapshot: the metrics of specification 5.2 and the
--- health checks as rows. A value that isn't known makes no row. Health is one row of value 1 per check,
--- labelled with the state it is in.
+-- All that can be charted, in one statement and one snapshot: the metrics of specification 5.2, and
+-- health. A value that isn't known makes no row.
+--
+-- Health comes as one number per queue and per consumer, the worst of its checks (0 ok, 1 warning,
+-- 2 critical), and as one row of value 1 for each check that isn't ok, labelled with its state; the
+-- checks of health_checks() that have no row are ok. Rows for all that is well would be a third of the
+-- whole.
+--
+-- The body is bound when it is made, so no search path can change what its names mean, and it becomes a
+-- part of the query that calls it: ten thousand rows needn't be stored before they are read.
 create or replace function {pack}.otel_metrics()
 returns table (metric_name text, metric_type text, value numeric, labels jsonb)
-language plpgsql
+language sql
 stable
-set search_path = pg_catalog, pg_temp
-set jit = off
-set work_mem = '32MB'  -- rows of a thousand queues needn't go through a file
-rows 10000
-as $$
-#variable_conflict use_column
-begin
-    return query
+begin atomic
     with observed as materialized (
         select o.queues, o.consumers from {pack}.observed() o
     ),
-    queue as materialized (
+    queue_state as materialized (
+        select s.*
+        from observed o
+        cross join lateral {pack}.queue_states(o.queues) s
+    ),
+    consumer_state as materialized (
+        select s.*
+        from observed o
+        cross join lateral {pack}.consumer_states(o.consumers) s
+    )
+    select v.metric_name, v.metric_type, v.value, q.labels
+    from (
         select q.*, jsonb_build_object('queue', q.queue_name) as labels
         from observed o
         cross join lateral unnest(o.queues) q
-    ),
-    consumer as materialized (
-        select c.*, jsonb_build_object('queue', c.queue_name, 'consumer', c.consumer_name) as labels
-        from observed o
-        cross join lateral unnest(o.consumers) c
-    )
-    select v.metric_name, v.metric_type, v.value, q.labels
-    from queue q
+        offset 0  -- build the labels once for all rows
+    ) q
     cross join lateral (values
         ('pgque.queue.depth', 'gauge', q.depth::numeric),
         ('pgque.queue.oldest_message_age_seconds', 'gauge', extract(epoch from q.oldest)),
@@ -46,31 +51,63 @@ begin
     where v.value is not null
     union all
     select v.metric_name, v.metric_type, v.value, c.labels
-    from consumer c
+    from (
+        select c.*, jsonb_build_object('queue', c.queue_name, 'consumer', c.consumer_name) as labels
+        from observed o
+        cross join lateral unnest(o.consumers) c
+        offset 0
+    ) c
     cross join lateral (values
         ('pgque.consumer.lag_seconds', 'gauge', extract(epoch from c.lag)),
         ('pgque.consumer.pending_events', 'gauge', c.pending),
         ('pgque.consumer.idle_seconds', 'gauge',
             case when c.last_active > now() then 0 else extract(epoch from now() - c.last_active) end),
-        ('pgque.consumer.open_batch_events', 'gauge', c.open_events),
-        ('pgque.consumer.open_batch_age_seconds', 'gauge',
-            case when c.open_since > now() then 0 else extract(epoch from now() - c.open_since) end),
         ('pgque.message.acked_total', 'counter', c.acked)
     ) v(metric_name, metric_type, value)
     where v.value is not null
     union all
-    select
-        'pgque.queue.health_state',
-        'gauge',
-        1::numeric,
-        jsonb_object(case when h.consumer_name is null
-            then array['queue', h.queue_name, 'check', h.check_name, 'state', h.status]
-            else array['queue', h.queue_name, 'consumer', h.consumer_name, 'check', h.check_name, 'state', h.status]
-        end)
+    select v.metric_name, 'gauge', v.value,
+        jsonb_build_object('queue', c.queue_name, 'consumer', c.consumer_name)
     from observed o
-    cross join lateral {pack}.health_states(o.queues, o.consumers) h;
-end
-$$;
+    cross join lateral unnest(o.consumers) c
+    cross join lateral (values
+        ('pgque.consumer.open_batch_events', c.open_events::numeric),
+        ('pgque.consumer.open_batch_age_seconds', greatest(extract(epoch from now() - c.open_since), 0))
+    ) v(metric_name, value)
+    where c.open_batches > 0 and v.value is not null
+    union all
+    select 'pgque.queue.health_status', 'gauge', s.worst, jsonb_build_object('queue', s.queue_name)
+    from queue_state s
+    union all
+    select 'pgque.queue.health_status', 'gauge', s.worst,
+        jsonb_build_object('queue', s.queue_name, 'consumer', s.consumer_name)
+    from consumer_state s
+    where s.worst is not null
+    union all
+    select 'pgque.queue.health_state', 'gauge', 1,
+        jsonb_build_object('queue', s.queue_name, 'check', v.check_name, 'state', v.state)
+    from queue_state s
+    cross join lateral (values
+        ('ticker_running', s.ticker_running),
+        ('paused', s.paused),
+        ('xid_regression', s.xid_regression),
+        ('no_consumers', s.no_consumers),
+        ('rotation_health', s.rotation_health),
+        ('dlq_health', s.dlq_health),
+        ('retry_overdue', s.retry_overdue)
+    ) v(check_name, state)
+    where s.worst > 0 and v.state <> 'ok'
+    union all
+    select 'pgque.queue.health_state', 'gauge', 1,
+        jsonb_build_object('queue', s.queue_name, 'consumer', s.consumer_name, 'check', v.check_name, 'state', v.state)
+    from consumer_state s
+    cross join lateral (values
+        ('missing_tick', s.missing_tick),
+        ('consumer_lag', s.consumer_lag),
+        ('consumer_stuck', s.consumer_stuck)
+    ) v(check_name, state)
+    where (s.worst = 0) is not true and v.state <> 'ok';
+end;
 
 revoke all on function {pack}.otel_metrics() from public;
 grant execute on function {pack}.otel_metrics() to pgque_monitor;

@@ -8,7 +8,7 @@ set search_path = pg_catalog, pg_temp
 set jit = off
 as $$
     select
-        h.queue_name,
+        q.queue_name,
         case when h.consumer_name is null then h.check_name else h.check_name || ':' || h.consumer_name end,
         h.status,
         case h.check_name
@@ -46,8 +46,8 @@ as $$
                 || case
                     when h.status = 'ok' then ''
                     else ', due every ' || q.rotation_period || case
-                        when q.blocking_consumer is not null
-                            then ': blocked by consumer ' || quote_ident(q.blocking_consumer)
+                        when blocking.consumer_name is not null
+                            then ': blocked by consumer ' || quote_ident(blocking.consumer_name)
                         when q.mid_rotation
                             then ': step 2 is outstanding, is maint_rotate_tables_step2() scheduled?'
                         else ': is maint() scheduled?'
@@ -78,10 +78,39 @@ as $$
             end
         end
     from {pack}.observed() o
-    cross join lateral {pack}.health_states(o.queues, o.consumers) h
+    cross join lateral (
+        select s.queue_id, null::text as consumer_name, v.check_name, v.status
+        from {pack}.queue_states(o.queues) s
+        cross join lateral (values
+            ('ticker_running', s.ticker_running),
+            ('paused', s.paused),
+            ('xid_regression', s.xid_regression),
+            ('no_consumers', s.no_consumers),
+            ('rotation_health', s.rotation_health),
+            ('dlq_health', s.dlq_health),
+            ('retry_overdue', s.retry_overdue)
+        ) v(check_name, status)
+        where v.status is not null
+        union all
+        select s.queue_id, s.consumer_name, v.check_name, v.status
+        from {pack}.consumer_states(o.consumers) s
+        cross join lateral (values
+            ('missing_tick', s.missing_tick),
+            ('consumer_lag', s.consumer_lag),
+            ('consumer_stuck', s.consumer_stuck)
+        ) v(check_name, status)
+    ) h
     join unnest(o.queues) q on q.queue_id = h.queue_id
     left join unnest(o.consumers) c on c.queue_id = h.queue_id and c.consumer_name = h.consumer_name
-    order by h.queue_name, h.consumer_name nulls first, h.check_name
+    left join lateral (
+        select b.consumer_name
+        from unnest(o.consumers) b
+        where h.check_name = 'rotation_health' and h.status <> 'ok'
+            and b.queue_id = h.queue_id and (b.holds_rotation or b.missing_tick)
+        order by b.lag desc nulls first
+        limit 1
+    ) blocking on true
+    order by q.queue_name, h.consumer_name nulls first, h.check_name
 $$;
 
 revoke all on function {pack}.queue_health() from public;

@@ -87,7 +87,6 @@ create type pgque.observed_queue as (
     consumers int4,                -- logical ones: a cooperative group counts as one
     depth bigint,                  -- pending events of the slowest consumer
     oldest interval,               -- longest lag of a consumer
-    blocking_consumer text,        -- the slowest one that rotation waits for
     discards boolean,              -- events that nobody is subscribed to will be rotated away
     dead_letters bigint,           -- up to 5,000
     dead_letters_hour bigint,      -- of these, younger than an hour
@@ -289,9 +288,9 @@ grant execute on function pgque.waiting_events(int4, int4[], pg_snapshot, pg_sna
 -- dead letters and retries by hopping through their index from queue to queue.
 --
 -- Pending events are first taken from the event sequence and the ticks, an upper bound that costs
--- nothing. Then waiting_events() looks at the event tables for up to 50 consumers and up to 50 queues,
--- those waiting longest first, so that rolled-back sends, forced ticks and other consumers' retries
--- count for nothing; where more than 100 events wait, the bound stands.
+-- nothing. Then waiting_events() looks at the event tables for the 25 consumers and the 25 queues that
+-- wait longest and for the 25 fastest queues, so that rolled-back sends, forced ticks and other
+-- consumers' retries count for nothing; where it finds 200 events, the bound stands.
 --
 -- A cooperative group is one logical consumer: what its members hold open still counts as pending.
 create or replace function pgque.observed(
@@ -304,40 +303,15 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-    look_at constant int4 := 100;
+    look_at constant int4 := 200;  -- events of one queue or consumer
 begin
     -- PL/pgSQL keeps the plan: planning this anew for each call would cost more than a small
     -- database's whole poll.
     with recursive
-    subscription as materialized (
-        select s.sub_id, s.sub_queue, s.sub_consumer, s.sub_last_tick, s.sub_next_tick, s.sub_active,
-            s.sub_batch, s.sub_role, s.sub_parent
-        from pgque.subscription s
-    ),
     furthest as (
         select s.sub_queue, max(s.sub_last_tick) as tick_id
-        from subscription s
+        from pgque.subscription s
         group by s.sub_queue
-    ),
-    threshold as (
-        select
-            q.queue_id,
-            coalesce(own.tick_grace, common.tick_grace) as tick_grace,
-            coalesce(own.unticked_grace, common.unticked_grace) as unticked_grace,
-            coalesce(own.lag_warning, common.lag_warning, q.queue_rotation_period / 2) as lag_warning,
-            coalesce(own.lag_critical, common.lag_critical, q.queue_rotation_period) as lag_critical,
-            coalesce(own.stuck_after, common.stuck_after,
-                greatest(interval '1 hour', q.queue_rotation_period / 2)) as stuck_after,
-            coalesce(own.rotation_grace, common.rotation_grace) as rotation_grace,
-            coalesce(own.retry_grace, common.retry_grace) as retry_grace,
-            coalesce(own.dead_letters_warning, common.dead_letters_warning) as dead_letters_warning,
-            coalesce(own.dead_letters_hour_warning, common.dead_letters_hour_warning)
-                as dead_letters_hour_warning,
-            coalesce(own.dead_letters_hour_critical, common.dead_letters_hour_critical)
-                as dead_letters_hour_critical
-        from pgque.queue q
-        left join pgque.health_threshold common on common.queue_name = '*'
-        left join pgque.health_threshold own on own.queue_name = q.queue_name
     ),
     -- ---- what only some queues have ----
     with_dead_letters(queue_id) as (
@@ -383,8 +357,8 @@ begin
             order by r.ev_retry_after
             limit 5000
         ) r
-        join threshold h on h.queue_id = r.ev_queue
-        where r.ev_retry_after < now() - h.retry_grace
+        join ticked q on q.queue_id = r.ev_queue
+        where r.ev_retry_after < now() - q.retry_grace
         group by r.ev_queue
     ),
     -- ---- queues with their two newest ticks and their event sequence ----
@@ -393,8 +367,18 @@ begin
             q.queue_id, q.queue_name, q.queue_ticker_paused, q.queue_external_ticker, q.queue_ticker_max_lag,
             q.queue_ticker_idle_period, q.queue_cur_table, q.queue_switch_time, q.queue_switch_step2,
             q.queue_rotation_period,
-            h.tick_grace, h.unticked_grace, h.lag_warning, h.lag_critical, h.stuck_after, h.rotation_grace,
-            h.dead_letters_warning, h.dead_letters_hour_warning, h.dead_letters_hour_critical,
+            coalesce(own.unticked_grace, common.unticked_grace) as unticked_grace,
+            coalesce(own.lag_warning, common.lag_warning, q.queue_rotation_period / 2) as lag_warning,
+            coalesce(own.lag_critical, common.lag_critical, q.queue_rotation_period) as lag_critical,
+            coalesce(own.stuck_after, common.stuck_after,
+                greatest(interval '1 hour', q.queue_rotation_period / 2)) as stuck_after,
+            coalesce(own.rotation_grace, common.rotation_grace) as rotation_grace,
+            coalesce(own.retry_grace, common.retry_grace) as retry_grace,
+            coalesce(own.dead_letters_warning, common.dead_letters_warning) as dead_letters_warning,
+            coalesce(own.dead_letters_hour_warning, common.dead_letters_hour_warning)
+                as dead_letters_hour_warning,
+            coalesce(own.dead_letters_hour_critical, common.dead_letters_hour_critical)
+                as dead_letters_hour_critical,
             seq.sent,
             last_tick.tick_id as last_tick_id,
             last_tick.tick_time as last_tick_time,
@@ -407,9 +391,11 @@ begin
             -- not greatest(): that would turn an unknown into 0
             case when seq.sent < last_tick.tick_event_seq then 0
                 else seq.sent - last_tick.tick_event_seq end as sequence_ahead,
-            now() - last_tick.tick_time > q.queue_ticker_idle_period * 1.5 + h.tick_grace as tick_overdue
+            now() - last_tick.tick_time > q.queue_ticker_idle_period * 1.5
+                + coalesce(own.tick_grace, common.tick_grace) as tick_overdue
         from pgque.queue q
-        left join threshold h on h.queue_id = q.queue_id
+        left join pgque.health_threshold common on common.queue_name = '*'
+        left join pgque.health_threshold own on own.queue_name = q.queue_name
         left join furthest f on f.sub_queue = q.queue_id
         left join lateral (
             select coalesce(pg_sequence_last_value(s.oid), 0) as sent  -- null: nothing was ever sent
@@ -457,7 +443,7 @@ begin
                 -- an event committed late: its sequence number is older than the tick
                 or pg_snapshot_xmin(q.last_tick_snapshot) < pg_snapshot_xmax(q.last_tick_snapshot)
             order by q.sequence_ahead > 0 desc, q.last_tick_time
-            limit 50
+            limit 25
         ) c
         cross join lateral pgque.waiting_events(
             c.queue_id, null, c.last_tick_snapshot, c.last_tick_snapshot, look_at) e
@@ -468,58 +454,74 @@ begin
             q.*,
             case when u.is_exact or q.sequence_ahead < u.unticked then u.unticked
                 else q.sequence_ahead end as unticked,
-            case when u.unticked > 0 then u.unticked_since end as unticked_since
+            case when u.unticked > 0 then u.unticked_since end as unticked_since,
+            -- without a sequence that ran ahead the ticker has nothing to do before the idle period ends
+            q.sequence_ahead > 0 and u.unticked > 0
+                and now() - u.unticked_since > q.queue_ticker_max_lag + q.unticked_grace as ticker_late
         from ticked q
         left join unticked u on u.queue_id = q.queue_id
     ),
+    fast as materialized (
+        select c.queue_id, e.ticked
+        from (
+            select q.queue_id, q.previous_tick_snapshot, q.last_tick_snapshot
+            from ticked q
+            where q.last_tick_seq > q.previous_tick_seq and q.last_tick_time > q.previous_tick_time
+            order by (q.last_tick_seq - q.previous_tick_seq)
+                / extract(epoch from q.last_tick_time - q.previous_tick_time) desc
+            limit 25
+        ) c
+        cross join lateral pgque.waiting_events(
+            c.queue_id, null, c.previous_tick_snapshot, c.last_tick_snapshot, look_at) e
+        where e.examined < look_at
+    ),
     -- ---- subscriptions, each with the tick that it stands on and the end of its open batch ----
     -- Most stand on one of the two newest ticks, which needs no probe.
-    placed as materialized (
-        select
-            s.*,
-            case when s.sub_last_tick in (q.last_tick_id, q.previous_tick_id, older.tick_id)
-                then s.sub_last_tick end as tick_id,
-            case s.sub_last_tick
-                when q.last_tick_id then q.last_tick_seq
-                when q.previous_tick_id then q.previous_tick_seq
-                when older.tick_id then older.tick_event_seq end as seq,
-            case s.sub_last_tick
-                when q.last_tick_id then q.last_tick_time
-                when q.previous_tick_id then q.previous_tick_time
-                when older.tick_id then older.tick_time end as time,
-            case s.sub_last_tick
-                when q.last_tick_id then q.last_tick_snapshot
-                when q.previous_tick_id then q.previous_tick_snapshot
-                when older.tick_id then older.tick_snapshot end as snapshot,
-            case s.sub_last_tick
-                when q.previous_tick_id then q.last_tick_seq
-                when older.tick_id then older.next_seq end as next_seq,
-            batch_end.tick_event_seq as batch_end_seq
-        from subscription s
-        left join ticked q on q.queue_id = s.sub_queue
-        left join lateral (
-            select t.tick_id, t.tick_event_seq, t.tick_time, t.tick_snapshot,
-                lead(t.tick_event_seq) over (order by t.tick_id) as next_seq
-            from pgque.tick t
-            where t.tick_queue = s.sub_queue
-                and t.tick_id between s.sub_last_tick and s.sub_last_tick + 1
-                and (s.sub_last_tick in (q.last_tick_id, q.previous_tick_id)) is not true
-            order by t.tick_id
-            limit 1
-        ) older on true
-        left join lateral (
-            select t.tick_event_seq
-            from pgque.tick t
-            where t.tick_queue = s.sub_queue and t.tick_id = s.sub_next_tick
-            limit 1
-        ) batch_end on true
-    ),
-    held as (
+    held as materialized (
         select s.*,
             case when s.sub_batch is null then null
                 when s.batch_end_seq < s.seq then 0
                 else s.batch_end_seq - s.seq end as open_events
-        from placed s
+        from (
+            select
+                s.sub_id, s.sub_queue, s.sub_consumer, s.sub_active, s.sub_batch, s.sub_role, s.sub_parent,
+                case when s.sub_last_tick in (q.last_tick_id, q.previous_tick_id, older.tick_id)
+                    then s.sub_last_tick end as tick_id,
+                case s.sub_last_tick
+                    when q.last_tick_id then q.last_tick_seq
+                    when q.previous_tick_id then q.previous_tick_seq
+                    when older.tick_id then older.tick_event_seq end as seq,
+                case s.sub_last_tick
+                    when q.last_tick_id then q.last_tick_time
+                    when q.previous_tick_id then q.previous_tick_time
+                    when older.tick_id then older.tick_time end as time,
+                case s.sub_last_tick
+                    when q.last_tick_id then q.last_tick_snapshot
+                    when q.previous_tick_id then q.previous_tick_snapshot
+                    when older.tick_id then older.tick_snapshot end as snapshot,
+                case s.sub_last_tick
+                    when q.previous_tick_id then q.last_tick_seq
+                    when older.tick_id then older.next_seq end as next_seq,
+                batch_end.tick_event_seq as batch_end_seq
+            from pgque.subscription s
+            left join ticked q on q.queue_id = s.sub_queue
+            left join lateral (
+                select t.tick_id, t.tick_event_seq, t.tick_time, t.tick_snapshot,
+                    lead(t.tick_event_seq) over (order by t.tick_id) as next_seq
+                from pgque.tick t
+                where t.tick_queue = s.sub_queue
+                    and t.tick_id between s.sub_last_tick and s.sub_last_tick + 1
+                    and (s.sub_last_tick in (q.last_tick_id, q.previous_tick_id)) is not true
+                order by t.tick_id
+                limit 1
+            ) older on true
+            left join lateral (
+                select t.tick_event_seq
+                from pgque.tick t
+                where t.tick_queue = s.sub_queue and t.tick_id = s.sub_next_tick
+                limit 1
+            ) batch_end on true
+        ) s
     ),
     -- ---- logical consumers ----
     member as (
@@ -582,7 +584,7 @@ begin
                 or s.bound is not null
                     and pg_snapshot_xmin(s.base_snapshot) < pg_snapshot_xmax(s.base_snapshot)
             order by s.bound + s.unticked > 0 desc, s.base_time
-            limit 50
+            limit 25
         ) c
         cross join lateral pgque.waiting_events(
             c.queue_id, c.sub_ids, c.base_snapshot, c.last_tick_snapshot, look_at) e
@@ -671,9 +673,7 @@ begin
             c.queue_id,
             count(*)::int4 as consumers,
             max(c.pending) as depth,
-            max(c.lag) as oldest,
-            (array_agg(c.consumer_name order by c.lag desc nulls first)
-                filter (where c.holds_rotation or c.missing_tick))[1] as blocking_consumer
+            max(c.lag) as oldest
         from consumer c
         group by c.queue_id
     ),
@@ -695,23 +695,21 @@ begin
             q.last_tick_id,
             q.last_tick_time,
             q.tick_overdue,
-            -- without a sequence that ran ahead the ticker has nothing to do before the idle period ends
-            q.sequence_ahead > 0 and now() - q.unticked_since > q.queue_ticker_max_lag + q.unticked_grace,
+            q.ticker_late,
             pg_snapshot_xmin(q.last_tick_snapshot) > pg_snapshot_xmax(pg_current_snapshot()),
             -- Between the last two ticks, whatever their ids: a rolled-back tick leaves a gap. Unknown
-            -- once the ticker is overdue, else a dead ticker would show its last rate for ever.
+            -- once the ticker is late, else a dead ticker would show its last rate for ever.
             case
-                when not q.tick_overdue
+                when not q.tick_overdue and q.ticker_late is not true
                     and q.last_tick_seq >= q.previous_tick_seq
                     and q.last_tick_time > q.previous_tick_time
-                then (q.last_tick_seq - q.previous_tick_seq)
+                then coalesce(v.ticked, q.last_tick_seq - q.previous_tick_seq)
                     / extract(epoch from q.last_tick_time - q.previous_tick_time)
             end,
             coalesce(p.consumers, 0),
             -- without consumers nothing waits for anybody; with consumers of unknown position it is unknown
             case when p.consumers is null then 0 else p.depth end,
             case when p.consumers is null then interval '0' else p.oldest end,
-            p.blocking_consumer,
             p.consumers is null and q.sent > oldest_tick.tick_event_seq,
             coalesce(d.counted, 0),
             coalesce(d.counted_hour, 0),
@@ -723,6 +721,7 @@ begin
             q.dead_letters_hour_warning,
             q.dead_letters_hour_critical
         from queue q
+        left join fast v on v.queue_id = q.queue_id
         left join per_queue p on p.queue_id = q.queue_id
         left join dead_letters d on d.queue_id = q.queue_id
         left join retries r on r.queue_id = q.queue_id
@@ -745,77 +744,117 @@ $$;
 revoke all on function pgque.observed() from public;
 grant execute on function pgque.observed() to pgque_monitor;
 
--- ---- sql/observability/pgq_family/internal/health_states.sql
+-- ---- sql/observability/pgq_family/internal/queue_states.sql
 
--- The judgement: what each queue and consumer was observed to be, turned into ok, warning, critical or
--- unknown. Cause and symptom are kept apart: a consumer is judged by the events it could take, the ticker
--- by those that wait for a tick. queue_health() puts it into words.
-create or replace function pgque.health_states(
-    queues pgque.observed_queue[],
-    consumers pgque.observed_consumer[])
-returns table (queue_id int4, queue_name text, consumer_name text, check_name text, status text)
-language plpgsql
+-- The judgement of queues: what each was observed to be, turned into ok, warning, critical or unknown,
+-- one column per check. Cause and symptom are kept apart: here the ticker is judged by the events that
+-- wait for a tick, in consumer_states() a consumer by those that it could take.
+--
+-- The body is bound when it is made, like a view's, so no search path can change what its names mean,
+-- and it becomes a part of the query that calls it.
+create or replace function pgque.queue_states(queues pgque.observed_queue[])
+returns table (
+    queue_id int4,
+    queue_name text,
+    ticker_running text,
+    paused text,
+    xid_regression text,
+    no_consumers text,
+    rotation_health text,
+    dlq_health text,           -- null: the engine has no dead letters
+    retry_overdue text,
+    worst numeric              -- of all: 0 ok, 1 warning, 2 critical
+)
+language sql
 stable
-set search_path = pg_catalog, pg_temp
-set jit = off
-rows 5000
-as $$
-#variable_conflict use_column
-begin
-    return query
-    select q.queue_id, q.queue_name, null::text, v.check_name, v.status
-    from unnest(queues) q
-    cross join lateral (select now() - q.switch_time as age) rotation
-    cross join lateral (values
-        ('ticker_running', case
-            when q.paused then 'ok'
-            when q.last_tick_time is null then 'critical'
-            when q.external_ticker then 'ok'
-            when q.tick_overdue then 'critical'
-            when q.ticker_late then 'critical'
-            else 'ok'
-        end),
-        ('paused', case when q.paused then 'warning' else 'ok' end),
-        ('xid_regression', case when q.ids_went_backwards then 'critical' else 'ok' end),
-        ('no_consumers', case when q.discards then 'warning' else 'ok' end),
-        ('rotation_health', case
-            when rotation.age > q.rotation_period * 2 + q.rotation_grace then 'warning'
-            else 'ok'
-        end),
-        ('dlq_health', case
-            when q.dead_letters is null then null  -- the engine has none
-            when q.dead_letters_hour >= q.dead_letters_hour_critical then 'critical'
-            when q.dead_letters_hour >= q.dead_letters_hour_warning
-                or q.dead_letters > q.dead_letters_warning then 'warning'
-            else 'ok'
-        end),
-        ('retry_overdue', case when q.retries_overdue > 0 then 'warning' else 'ok' end)
-    ) v(check_name, status)
-    where v.status is not null
-    union all
-    select c.queue_id, c.queue_name, c.consumer_name, v.check_name, v.status
-    from unnest(consumers) c
-    cross join lateral (values
-        ('missing_tick', case when c.missing_tick then 'critical' else 'ok' end),
-        ('consumer_lag', case
-            when c.missing_tick or c.ticked_pending is null then 'unknown'
-            when c.ticked_pending = 0 then 'ok'
-            when c.lag > c.lag_critical then 'critical'
-            when c.lag > c.lag_warning then 'warning'
-            else 'ok'
-        end),
-        ('consumer_stuck', case
-            when c.missing_tick or c.ticked_pending is null then 'unknown'
-            when c.ticked_pending = 0 then 'ok'
-            when least(c.lag, now() - c.last_active) > c.stuck_after then 'warning'
-            else 'ok'
-        end)
-    ) v(check_name, status);
-end
-$$;
+begin atomic
+    select s.*, case
+        when 'critical' in (s.ticker_running, s.paused, s.xid_regression, s.no_consumers, s.rotation_health,
+            s.dlq_health, s.retry_overdue) then 2
+        when 'warning' in (s.ticker_running, s.paused, s.xid_regression, s.no_consumers, s.rotation_health,
+            s.dlq_health, s.retry_overdue) then 1
+        else 0
+    end
+    from (
+        select
+            q.queue_id,
+            q.queue_name,
+            case
+                when q.paused then 'ok'
+                when q.last_tick_time is null then 'critical'
+                when q.external_ticker then 'ok'
+                when q.tick_overdue then 'critical'
+                when q.ticker_late then 'critical'
+                else 'ok'
+            end,
+            case when q.paused then 'warning' else 'ok' end,
+            case when q.ids_went_backwards then 'critical' else 'ok' end,
+            case when q.discards then 'warning' else 'ok' end,
+            case when now() - q.switch_time > q.rotation_period * 2 + q.rotation_grace then 'warning' else 'ok' end,
+            case
+                when q.dead_letters is null then null
+                when q.dead_letters_hour >= q.dead_letters_hour_critical then 'critical'
+                when q.dead_letters_hour >= q.dead_letters_hour_warning
+                    or q.dead_letters > q.dead_letters_warning then 'warning'
+                else 'ok'
+            end,
+            case when q.retries_overdue > 0 then 'warning' else 'ok' end
+        from unnest(queues) q
+    ) s(queue_id, queue_name, ticker_running, paused, xid_regression, no_consumers, rotation_health, dlq_health,
+        retry_overdue);
+end;
 
-revoke all on function pgque.health_states(pgque.observed_queue[], pgque.observed_consumer[]) from public;
-grant execute on function pgque.health_states(pgque.observed_queue[], pgque.observed_consumer[]) to pgque_monitor;
+revoke all on function pgque.queue_states(pgque.observed_queue[]) from public;
+grant execute on function pgque.queue_states(pgque.observed_queue[]) to pgque_monitor;
+
+-- ---- sql/observability/pgq_family/internal/consumer_states.sql
+
+-- The judgement of consumers, one column per check; see queue_states(). A consumer that has nothing to
+-- take is well, however long it has been silent.
+create or replace function pgque.consumer_states(consumers pgque.observed_consumer[])
+returns table (
+    queue_id int4,
+    queue_name text,
+    consumer_name text,
+    missing_tick text,
+    consumer_lag text,
+    consumer_stuck text,
+    worst numeric              -- of all: 0 ok, 1 warning, 2 critical; null: unknown
+)
+language sql
+stable
+begin atomic
+    select s.*, case
+        when 'critical' in (s.missing_tick, s.consumer_lag, s.consumer_stuck) then 2
+        when 'warning' in (s.missing_tick, s.consumer_lag, s.consumer_stuck) then 1
+        when 'unknown' in (s.missing_tick, s.consumer_lag, s.consumer_stuck) then null
+        else 0
+    end
+    from (
+        select
+            c.queue_id,
+            c.queue_name,
+            c.consumer_name,
+            case when c.missing_tick then 'critical' else 'ok' end,
+            case
+                when c.missing_tick or c.ticked_pending is null then 'unknown'
+                when c.ticked_pending = 0 then 'ok'
+                when c.lag > c.lag_critical then 'critical'
+                when c.lag > c.lag_warning then 'warning'
+                else 'ok'
+            end,
+            case
+                when c.missing_tick or c.ticked_pending is null then 'unknown'
+                when c.ticked_pending = 0 then 'ok'
+                when least(c.lag, now() - c.last_active) > c.stuck_after then 'warning'
+                else 'ok'
+            end
+        from unnest(consumers) c
+    ) s(queue_id, queue_name, consumer_name, missing_tick, consumer_lag, consumer_stuck);
+end;
+
+revoke all on function pgque.consumer_states(pgque.observed_consumer[]) from public;
+grant execute on function pgque.consumer_states(pgque.observed_consumer[]) to pgque_monitor;
 
 -- ---- sql/observability/pgq_family/internal/require_queue.sql
 
@@ -1015,6 +1054,35 @@ $$;
 revoke all on function pgque.consumer_stats() from public;
 grant execute on function pgque.consumer_stats() to pgque_monitor;
 
+-- ---- sql/observability/pgq_family/health_checks.sql
+
+-- What is checked, of what, and what it means when it isn't ok. otel_metrics() names only checks that
+-- aren't ok; with this list a reader knows which ones are.
+create or replace function pgque.health_checks()
+returns table (check_name text, subject text, meaning text)
+language sql
+stable
+set search_path = pg_catalog, pg_temp
+as $$
+    select c.check_name, c.subject, c.meaning
+    from (values
+        ('ticker_running', 'queue', 'no tick for longer than 1.5 idle periods, or events wait for one beyond the max lag'),
+        ('paused', 'queue', 'ticks are paused by configuration'),
+        ('xid_regression', 'queue', 'the last tick lies ahead of the server''s transaction ids: a dump was restored'),
+        ('no_consumers', 'queue', 'events are sent that nobody is subscribed to'),
+        ('rotation_health', 'queue', 'the event tables have not been rotated for more than two periods'),
+        ('dlq_health', 'queue', 'dead letters pile up, or grow fast'),
+        ('retry_overdue', 'queue', 'retries wait past their time'),
+        ('missing_tick', 'consumer', 'the consumer''s position is gone: it can never go on'),
+        ('consumer_lag', 'consumer', 'it is far behind, measured by the rotation period'),
+        ('consumer_stuck', 'consumer', 'it has events to take and shows no sign of life')
+    ) c(check_name, subject, meaning)
+    where c.check_name <> 'dlq_health' or 0 is not null
+$$;
+
+revoke all on function pgque.health_checks() from public;
+grant execute on function pgque.health_checks() to pgque_monitor;
+
 -- ---- sql/observability/pgq_family/queue_health.sql
 
 -- What is wrong, in words: one row per queue and check, and per consumer as `check:consumer`
@@ -1027,7 +1095,7 @@ set search_path = pg_catalog, pg_temp
 set jit = off
 as $$
     select
-        h.queue_name,
+        q.queue_name,
         case when h.consumer_name is null then h.check_name else h.check_name || ':' || h.consumer_name end,
         h.status,
         case h.check_name
@@ -1065,8 +1133,8 @@ as $$
                 || case
                     when h.status = 'ok' then ''
                     else ', due every ' || q.rotation_period || case
-                        when q.blocking_consumer is not null
-                            then ': blocked by consumer ' || quote_ident(q.blocking_consumer)
+                        when blocking.consumer_name is not null
+                            then ': blocked by consumer ' || quote_ident(blocking.consumer_name)
                         when q.mid_rotation
                             then ': step 2 is outstanding, is maint_rotate_tables_step2() scheduled?'
                         else ': is maint() scheduled?'
@@ -1097,10 +1165,39 @@ as $$
             end
         end
     from pgque.observed() o
-    cross join lateral pgque.health_states(o.queues, o.consumers) h
+    cross join lateral (
+        select s.queue_id, null::text as consumer_name, v.check_name, v.status
+        from pgque.queue_states(o.queues) s
+        cross join lateral (values
+            ('ticker_running', s.ticker_running),
+            ('paused', s.paused),
+            ('xid_regression', s.xid_regression),
+            ('no_consumers', s.no_consumers),
+            ('rotation_health', s.rotation_health),
+            ('dlq_health', s.dlq_health),
+            ('retry_overdue', s.retry_overdue)
+        ) v(check_name, status)
+        where v.status is not null
+        union all
+        select s.queue_id, s.consumer_name, v.check_name, v.status
+        from pgque.consumer_states(o.consumers) s
+        cross join lateral (values
+            ('missing_tick', s.missing_tick),
+            ('consumer_lag', s.consumer_lag),
+            ('consumer_stuck', s.consumer_stuck)
+        ) v(check_name, status)
+    ) h
     join unnest(o.queues) q on q.queue_id = h.queue_id
     left join unnest(o.consumers) c on c.queue_id = h.queue_id and c.consumer_name = h.consumer_name
-    order by h.queue_name, h.consumer_name nulls first, h.check_name
+    left join lateral (
+        select b.consumer_name
+        from unnest(o.consumers) b
+        where h.check_name = 'rotation_health' and h.status <> 'ok'
+            and b.queue_id = h.queue_id and (b.holds_rotation or b.missing_tick)
+        order by b.lag desc nulls first
+        limit 1
+    ) blocking on true
+    order by q.queue_name, h.consumer_name nulls first, h.check_name
 $$;
 
 revoke all on function pgque.queue_health() from public;
@@ -1108,36 +1205,41 @@ grant execute on function pgque.queue_health() to pgque_monitor;
 
 -- ---- sql/observability/pgq_family/otel_metrics.sql
 
--- All that can be charted, in one statement and one snapshot: the metrics of specification 5.2 and the
--- health checks as rows. A value that isn't known makes no row. Health is one row of value 1 per check,
--- labelled with the state it is in.
+-- All that can be charted, in one statement and one snapshot: the metrics of specification 5.2, and
+-- health. A value that isn't known makes no row.
+--
+-- Health comes as one number per queue and per consumer, the worst of its checks (0 ok, 1 warning,
+-- 2 critical), and as one row of value 1 for each check that isn't ok, labelled with its state; the
+-- checks of health_checks() that have no row are ok. Rows for all that is well would be a third of the
+-- whole.
+--
+-- The body is bound when it is made, so no search path can change what its names mean, and it becomes a
+-- part of the query that calls it: ten thousand rows needn't be stored before they are read.
 create or replace function pgque.otel_metrics()
 returns table (metric_name text, metric_type text, value numeric, labels jsonb)
-language plpgsql
+language sql
 stable
-set search_path = pg_catalog, pg_temp
-set jit = off
-set work_mem = '32MB'  -- rows of a thousand queues needn't go through a file
-rows 10000
-as $$
-#variable_conflict use_column
-begin
-    return query
+begin atomic
     with observed as materialized (
         select o.queues, o.consumers from pgque.observed() o
     ),
-    queue as materialized (
+    queue_state as materialized (
+        select s.*
+        from observed o
+        cross join lateral pgque.queue_states(o.queues) s
+    ),
+    consumer_state as materialized (
+        select s.*
+        from observed o
+        cross join lateral pgque.consumer_states(o.consumers) s
+    )
+    select v.metric_name, v.metric_type, v.value, q.labels
+    from (
         select q.*, jsonb_build_object('queue', q.queue_name) as labels
         from observed o
         cross join lateral unnest(o.queues) q
-    ),
-    consumer as materialized (
-        select c.*, jsonb_build_object('queue', c.queue_name, 'consumer', c.consumer_name) as labels
-        from observed o
-        cross join lateral unnest(o.consumers) c
-    )
-    select v.metric_name, v.metric_type, v.value, q.labels
-    from queue q
+        offset 0  -- build the labels once for all rows
+    ) q
     cross join lateral (values
         ('pgque.queue.depth', 'gauge', q.depth::numeric),
         ('pgque.queue.oldest_message_age_seconds', 'gauge', extract(epoch from q.oldest)),
@@ -1156,31 +1258,63 @@ begin
     where v.value is not null
     union all
     select v.metric_name, v.metric_type, v.value, c.labels
-    from consumer c
+    from (
+        select c.*, jsonb_build_object('queue', c.queue_name, 'consumer', c.consumer_name) as labels
+        from observed o
+        cross join lateral unnest(o.consumers) c
+        offset 0
+    ) c
     cross join lateral (values
         ('pgque.consumer.lag_seconds', 'gauge', extract(epoch from c.lag)),
         ('pgque.consumer.pending_events', 'gauge', c.pending),
         ('pgque.consumer.idle_seconds', 'gauge',
             case when c.last_active > now() then 0 else extract(epoch from now() - c.last_active) end),
-        ('pgque.consumer.open_batch_events', 'gauge', c.open_events),
-        ('pgque.consumer.open_batch_age_seconds', 'gauge',
-            case when c.open_since > now() then 0 else extract(epoch from now() - c.open_since) end),
         ('pgque.message.acked_total', 'counter', c.acked)
     ) v(metric_name, metric_type, value)
     where v.value is not null
     union all
-    select
-        'pgque.queue.health_state',
-        'gauge',
-        1::numeric,
-        jsonb_object(case when h.consumer_name is null
-            then array['queue', h.queue_name, 'check', h.check_name, 'state', h.status]
-            else array['queue', h.queue_name, 'consumer', h.consumer_name, 'check', h.check_name, 'state', h.status]
-        end)
+    select v.metric_name, 'gauge', v.value,
+        jsonb_build_object('queue', c.queue_name, 'consumer', c.consumer_name)
     from observed o
-    cross join lateral pgque.health_states(o.queues, o.consumers) h;
-end
-$$;
+    cross join lateral unnest(o.consumers) c
+    cross join lateral (values
+        ('pgque.consumer.open_batch_events', c.open_events::numeric),
+        ('pgque.consumer.open_batch_age_seconds', greatest(extract(epoch from now() - c.open_since), 0))
+    ) v(metric_name, value)
+    where c.open_batches > 0 and v.value is not null
+    union all
+    select 'pgque.queue.health_status', 'gauge', s.worst, jsonb_build_object('queue', s.queue_name)
+    from queue_state s
+    union all
+    select 'pgque.queue.health_status', 'gauge', s.worst,
+        jsonb_build_object('queue', s.queue_name, 'consumer', s.consumer_name)
+    from consumer_state s
+    where s.worst is not null
+    union all
+    select 'pgque.queue.health_state', 'gauge', 1,
+        jsonb_build_object('queue', s.queue_name, 'check', v.check_name, 'state', v.state)
+    from queue_state s
+    cross join lateral (values
+        ('ticker_running', s.ticker_running),
+        ('paused', s.paused),
+        ('xid_regression', s.xid_regression),
+        ('no_consumers', s.no_consumers),
+        ('rotation_health', s.rotation_health),
+        ('dlq_health', s.dlq_health),
+        ('retry_overdue', s.retry_overdue)
+    ) v(check_name, state)
+    where s.worst > 0 and v.state <> 'ok'
+    union all
+    select 'pgque.queue.health_state', 'gauge', 1,
+        jsonb_build_object('queue', s.queue_name, 'consumer', s.consumer_name, 'check', v.check_name, 'state', v.state)
+    from consumer_state s
+    cross join lateral (values
+        ('missing_tick', s.missing_tick),
+        ('consumer_lag', s.consumer_lag),
+        ('consumer_stuck', s.consumer_stuck)
+    ) v(check_name, state)
+    where (s.worst = 0) is not true and v.state <> 'ok';
+end;
 
 revoke all on function pgque.otel_metrics() from public;
 grant execute on function pgque.otel_metrics() to pgque_monitor;

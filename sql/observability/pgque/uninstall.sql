@@ -4,6 +4,7 @@ begin;
 
 drop function if exists pgque.otel_metrics();
 drop function if exists pgque.queue_health();
+drop function if exists pgque.health_checks();
 drop function if exists pgque.queue_stats();
 drop function if exists pgque.consumer_stats();
 drop function if exists pgque.stuck_consumers(interval);

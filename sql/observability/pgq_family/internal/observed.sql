@@ -7,9 +7,9 @@
 -- dead letters and retries by hopping through their index from queue to queue.
 --
 -- Pending events are first taken from the event sequence and the ticks, an upper bound that costs
--- nothing. Then waiting_events() looks at the event tables for up to 50 consumers and up to 50 queues,
--- those waiting longest first, so that rolled-back sends, forced ticks and other consumers' retries
--- count for nothing; where more than 100 events wait, the bound stands.
+-- nothing. Then waiting_events() looks at the event tables for the 25 consumers and the 25 queues that
+-- wait longest and for the 25 fastest queues, so that rolled-back sends, forced ticks and other
+-- consumers' retries count for nothing; where it finds 200 events, the bound stands.
 --
 -- A cooperative group is one logical consumer: what its members hold open still counts as pending.
 create or replace function {pack}.observed(
@@ -22,40 +22,15 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-    look_at constant int4 := 100;
+    look_at constant int4 := 200;  -- events of one queue or consumer
 begin
     -- PL/pgSQL keeps the plan: planning this anew for each call would cost more than a small
     -- database's whole poll.
     with recursive
-    subscription as materialized (
-        select s.sub_id, s.sub_queue, s.sub_consumer, s.sub_last_tick, s.sub_next_tick, s.sub_active,
-            s.sub_batch, s.sub_role, s.sub_parent
-        from {subscription} s
-    ),
     furthest as (
         select s.sub_queue, max(s.sub_last_tick) as tick_id
-        from subscription s
+        from {subscription} s
         group by s.sub_queue
-    ),
-    threshold as (
-        select
-            q.queue_id,
-            coalesce(own.tick_grace, common.tick_grace) as tick_grace,
-            coalesce(own.unticked_grace, common.unticked_grace) as unticked_grace,
-            coalesce(own.lag_warning, common.lag_warning, q.queue_rotation_period / 2) as lag_warning,
-            coalesce(own.lag_critical, common.lag_critical, q.queue_rotation_period) as lag_critical,
-            coalesce(own.stuck_after, common.stuck_after,
-                greatest(interval '1 hour', q.queue_rotation_period / 2)) as stuck_after,
-            coalesce(own.rotation_grace, common.rotation_grace) as rotation_grace,
-            coalesce(own.retry_grace, common.retry_grace) as retry_grace,
-            coalesce(own.dead_letters_warning, common.dead_letters_warning) as dead_letters_warning,
-            coalesce(own.dead_letters_hour_warning, common.dead_letters_hour_warning)
-                as dead_letters_hour_warning,
-            coalesce(own.dead_letters_hour_critical, common.dead_letters_hour_critical)
-                as dead_letters_hour_critical
-        from {engine}.queue q
-        left join {pack}.health_threshold common on common.queue_name = '*'
-        left join {pack}.health_threshold own on own.queue_name = q.queue_name
     ),
     -- ---- what only some queues have ----
     with_dead_letters(queue_id) as (
@@ -101,8 +76,8 @@ begin
             order by r.ev_retry_after
             limit 5000
         ) r
-        join threshold h on h.queue_id = r.ev_queue
-        where r.ev_retry_after < now() - h.retry_grace
+        join ticked q on q.queue_id = r.ev_queue
+        where r.ev_retry_after < now() - q.retry_grace
         group by r.ev_queue
     ),
     -- ---- queues with their two newest ticks and their event sequence ----
@@ -111,8 +86,18 @@ begin
             q.queue_id, q.queue_name, q.queue_ticker_paused, q.queue_external_ticker, q.queue_ticker_max_lag,
             q.queue_ticker_idle_period, q.queue_cur_table, q.queue_switch_time, q.queue_switch_step2,
             q.queue_rotation_period,
-            h.tick_grace, h.unticked_grace, h.lag_warning, h.lag_critical, h.stuck_after, h.rotation_grace,
-            h.dead_letters_warning, h.dead_letters_hour_warning, h.dead_letters_hour_critical,
+            coalesce(own.unticked_grace, common.unticked_grace) as unticked_grace,
+            coalesce(own.lag_warning, common.lag_warning, q.queue_rotation_period / 2) as lag_warning,
+            coalesce(own.lag_critical, common.lag_critical, q.queue_rotation_period) as lag_critical,
+            coalesce(own.stuck_after, common.stuck_after,
+                greatest(interval '1 hour', q.queue_rotation_period / 2)) as stuck_after,
+            coalesce(own.rotation_grace, common.rotation_grace) as rotation_grace,
+            coalesce(own.retry_grace, common.retry_grace) as retry_grace,
+            coalesce(own.dead_letters_warning, common.dead_letters_warning) as dead_letters_warning,
+            coalesce(own.dead_letters_hour_warning, common.dead_letters_hour_warning)
+                as dead_letters_hour_warning,
+            coalesce(own.dead_letters_hour_critical, common.dead_letters_hour_critical)
+                as dead_letters_hour_critical,
             seq.sent,
             last_tick.tick_id as last_tick_id,
             last_tick.tick_time as last_tick_time,
@@ -125,9 +110,11 @@ begin
             -- not greatest(): that would turn an unknown into 0
             case when seq.sent < last_tick.tick_event_seq then 0
                 else seq.sent - last_tick.tick_event_seq end as sequence_ahead,
-            now() - last_tick.tick_time > q.queue_ticker_idle_period * 1.5 + h.tick_grace as tick_overdue
+            now() - last_tick.tick_time > q.queue_ticker_idle_period * 1.5
+                + coalesce(own.tick_grace, common.tick_grace) as tick_overdue
         from {engine}.queue q
-        left join threshold h on h.queue_id = q.queue_id
+        left join {pack}.health_threshold common on common.queue_name = '*'
+        left join {pack}.health_threshold own on own.queue_name = q.queue_name
         left join furthest f on f.sub_queue = q.queue_id
         left join lateral (
             select coalesce(pg_sequence_last_value(s.oid), 0) as sent  -- null: nothing was ever sent
@@ -175,7 +162,7 @@ begin
                 -- an event committed late: its sequence number is older than the tick
                 or {snapshot}_xmin(q.last_tick_snapshot) < {snapshot}_xmax(q.last_tick_snapshot)
             order by q.sequence_ahead > 0 desc, q.last_tick_time
-            limit 50
+            limit 25
         ) c
         cross join lateral {pack}.waiting_events(
             c.queue_id, null, c.last_tick_snapshot, c.last_tick_snapshot, look_at) e
@@ -186,58 +173,74 @@ begin
             q.*,
             case when u.is_exact or q.sequence_ahead < u.unticked then u.unticked
                 else q.sequence_ahead end as unticked,
-            case when u.unticked > 0 then u.unticked_since end as unticked_since
+            case when u.unticked > 0 then u.unticked_since end as unticked_since,
+            -- without a sequence that ran ahead the ticker has nothing to do before the idle period ends
+            q.sequence_ahead > 0 and u.unticked > 0
+                and now() - u.unticked_since > q.queue_ticker_max_lag + q.unticked_grace as ticker_late
         from ticked q
         left join unticked u on u.queue_id = q.queue_id
     ),
+    fast as materialized (
+        select c.queue_id, e.ticked
+        from (
+            select q.queue_id, q.previous_tick_snapshot, q.last_tick_snapshot
+            from ticked q
+            where q.last_tick_seq > q.previous_tick_seq and q.last_tick_time > q.previous_tick_time
+            order by (q.last_tick_seq - q.previous_tick_seq)
+                / extract(epoch from q.last_tick_time - q.previous_tick_time) desc
+            limit 25
+        ) c
+        cross join lateral {pack}.waiting_events(
+            c.queue_id, null, c.previous_tick_snapshot, c.last_tick_snapshot, look_at) e
+        where e.examined < look_at
+    ),
     -- ---- subscriptions, each with the tick that it stands on and the end of its open batch ----
     -- Most stand on one of the two newest ticks, which needs no probe.
-    placed as materialized (
-        select
-            s.*,
-            case when s.sub_last_tick in (q.last_tick_id, q.previous_tick_id, older.tick_id)
-                then s.sub_last_tick end as tick_id,
-            case s.sub_last_tick
-                when q.last_tick_id then q.last_tick_seq
-                when q.previous_tick_id then q.previous_tick_seq
-                when older.tick_id then older.tick_event_seq end as seq,
-            case s.sub_last_tick
-                when q.last_tick_id then q.last_tick_time
-                when q.previous_tick_id then q.previous_tick_time
-                when older.tick_id then older.tick_time end as time,
-            case s.sub_last_tick
-                when q.last_tick_id then q.last_tick_snapshot
-                when q.previous_tick_id then q.previous_tick_snapshot
-                when older.tick_id then older.tick_snapshot end as snapshot,
-            case s.sub_last_tick
-                when q.previous_tick_id then q.last_tick_seq
-                when older.tick_id then older.next_seq end as next_seq,
-            batch_end.tick_event_seq as batch_end_seq
-        from subscription s
-        left join ticked q on q.queue_id = s.sub_queue
-        left join lateral (
-            select t.tick_id, t.tick_event_seq, t.tick_time, t.tick_snapshot,
-                lead(t.tick_event_seq) over (order by t.tick_id) as next_seq
-            from {engine}.tick t
-            where t.tick_queue = s.sub_queue
-                and t.tick_id between s.sub_last_tick and s.sub_last_tick + 1
-                and (s.sub_last_tick in (q.last_tick_id, q.previous_tick_id)) is not true
-            order by t.tick_id
-            limit 1
-        ) older on true
-        left join lateral (
-            select t.tick_event_seq
-            from {engine}.tick t
-            where t.tick_queue = s.sub_queue and t.tick_id = s.sub_next_tick
-            limit 1
-        ) batch_end on true
-    ),
-    held as (
+    held as materialized (
         select s.*,
             case when s.sub_batch is null then null
                 when s.batch_end_seq < s.seq then 0
                 else s.batch_end_seq - s.seq end as open_events
-        from placed s
+        from (
+            select
+                s.sub_id, s.sub_queue, s.sub_consumer, s.sub_active, s.sub_batch, s.sub_role, s.sub_parent,
+                case when s.sub_last_tick in (q.last_tick_id, q.previous_tick_id, older.tick_id)
+                    then s.sub_last_tick end as tick_id,
+                case s.sub_last_tick
+                    when q.last_tick_id then q.last_tick_seq
+                    when q.previous_tick_id then q.previous_tick_seq
+                    when older.tick_id then older.tick_event_seq end as seq,
+                case s.sub_last_tick
+                    when q.last_tick_id then q.last_tick_time
+                    when q.previous_tick_id then q.previous_tick_time
+                    when older.tick_id then older.tick_time end as time,
+                case s.sub_last_tick
+                    when q.last_tick_id then q.last_tick_snapshot
+                    when q.previous_tick_id then q.previous_tick_snapshot
+                    when older.tick_id then older.tick_snapshot end as snapshot,
+                case s.sub_last_tick
+                    when q.previous_tick_id then q.last_tick_seq
+                    when older.tick_id then older.next_seq end as next_seq,
+                batch_end.tick_event_seq as batch_end_seq
+            from {subscription} s
+            left join ticked q on q.queue_id = s.sub_queue
+            left join lateral (
+                select t.tick_id, t.tick_event_seq, t.tick_time, t.tick_snapshot,
+                    lead(t.tick_event_seq) over (order by t.tick_id) as next_seq
+                from {engine}.tick t
+                where t.tick_queue = s.sub_queue
+                    and t.tick_id between s.sub_last_tick and s.sub_last_tick + 1
+                    and (s.sub_last_tick in (q.last_tick_id, q.previous_tick_id)) is not true
+                order by t.tick_id
+                limit 1
+            ) older on true
+            left join lateral (
+                select t.tick_event_seq
+                from {engine}.tick t
+                where t.tick_queue = s.sub_queue and t.tick_id = s.sub_next_tick
+                limit 1
+            ) batch_end on true
+        ) s
     ),
     -- ---- logical consumers ----
     member as (
@@ -300,7 +303,7 @@ begin
                 or s.bound is not null
                     and {snapshot}_xmin(s.base_snapshot) < {snapshot}_xmax(s.base_snapshot)
             order by s.bound + s.unticked > 0 desc, s.base_time
-            limit 50
+            limit 25
         ) c
         cross join lateral {pack}.waiting_events(
             c.queue_id, c.sub_ids, c.base_snapshot, c.last_tick_snapshot, look_at) e
@@ -389,9 +392,7 @@ begin
             c.queue_id,
             count(*)::int4 as consumers,
             max(c.pending) as depth,
-            max(c.lag) as oldest,
-            (array_agg(c.consumer_name order by c.lag desc nulls first)
-                filter (where c.holds_rotation or c.missing_tick))[1] as blocking_consumer
+            max(c.lag) as oldest
         from consumer c
         group by c.queue_id
     ),
@@ -413,23 +414,21 @@ begin
             q.last_tick_id,
             q.last_tick_time,
             q.tick_overdue,
-            -- without a sequence that ran ahead the ticker has nothing to do before the idle period ends
-            q.sequence_ahead > 0 and now() - q.unticked_since > q.queue_ticker_max_lag + q.unticked_grace,
+            q.ticker_late,
             {snapshot}_xmin(q.last_tick_snapshot) > {snapshot}_xmax({current_snapshot}()),
             -- Between the last two ticks, whatever their ids: a rolled-back tick leaves a gap. Unknown
-            -- once the ticker is overdue, else a dead ticker would show its last rate for ever.
+            -- once the ticker is late, else a dead ticker would show its last rate for ever.
             case
-                when not q.tick_overdue
+                when not q.tick_overdue and q.ticker_late is not true
                     and q.last_tick_seq >= q.previous_tick_seq
                     and q.last_tick_time > q.previous_tick_time
-                then (q.last_tick_seq - q.previous_tick_seq)
+                then coalesce(v.ticked, q.last_tick_seq - q.previous_tick_seq)
                     / extract(epoch from q.last_tick_time - q.previous_tick_time)
             end,
             coalesce(p.consumers, 0),
             -- without consumers nothing waits for anybody; with consumers of unknown position it is unknown
             case when p.consumers is null then 0 else p.depth end,
             case when p.consumers is null then interval '0' else p.oldest end,
-            p.blocking_consumer,
             p.consumers is null and q.sent > oldest_tick.tick_event_seq,
             coalesce(d.counted, {no_dead_letters}),
             coalesce(d.counted_hour, {no_dead_letters}),
@@ -441,6 +440,7 @@ begin
             q.dead_letters_hour_warning,
             q.dead_letters_hour_critical
         from queue q
+        left join fast v on v.queue_id = q.queue_id
         left join per_queue p on p.queue_id = q.queue_id
         left join dead_letters d on d.queue_id = q.queue_id
         left join retries r on r.queue_id = q.queue_id

@@ -26,7 +26,6 @@ create type {pack}.observed_queue as (
     consumers int4,                -- logical ones: a cooperative group counts as one
     depth bigint,                  -- pending events of the slowest consumer
     oldest interval,               -- longest lag of a consumer
-    blocking_consumer text,        -- the slowest one that rotation waits for
     discards boolean,              -- events that nobody is subscribed to will be rotated away
     dead_letters bigint,           -- up to 5,000
     dead_letters_hour bigint,      -- of these, younger than an hour
