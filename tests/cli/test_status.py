@@ -121,7 +121,7 @@ def test_the_screen_shows_the_four_states(run: Run, shop: Shop) -> None:
         ["warning", "emails", "consumer_lag:mailer"],
         ["warning", "webhooks", "dlq_health"],
     ]
-    assert attention[0][3] == "00:01:12 behind with 5 events; rotation period 00:00:20"
+    assert attention[0][3] == "00:01:12 behind with 5 events; critical beyond 00:00:20"
 
 
 def steady(screen: str) -> str:
@@ -331,7 +331,7 @@ def test_a_terminal_gets_colours_and_wrapped_texts(shop: Shop) -> None:
     lines = plain[plain.index("Needs attention:") :].rstrip("\n").split("\n")
     assert all(width(line) <= 74 for line in lines)
     assert len(lines) > 4, "at least one text is wrapped"
-    assert "rotation period 00:00:20" in re.sub(r"\s+", " ", plain)
+    assert "critical beyond 00:00:20" in re.sub(r"\s+", " ", plain)
 
 
 def test_watching_shows_it_again_until_interrupted(shop: Shop, tmp_path: Path, run: Run) -> None:

@@ -66,7 +66,7 @@ def test_check_reports_what_it_found(run: Run, database: Database, toy: ToyPack)
     code, out, err = run("check", "--dsn", database.dsn())
     assert (code, err) == (0, "")
     assert out.startswith(f"{database.name}: ok (")
-    assert "pack     toy 7.1, pack 0.2 in schema toy_observability: 6 series" in out
+    assert "pack     toy 7.1, pack 0.2 in schema toy_observability: 10 series" in out
     assert "metric   pgque.queue.depth: 1" in out
     assert "dropped  1 rows: unknown_metric" in out
     assert "critical q lag: three hours behind" in out
