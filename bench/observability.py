@@ -187,15 +187,15 @@ def ticks(cluster: Cluster) -> tuple[Cost, Cost]:
 
 
 def dead_letters(cluster: Cluster) -> tuple[Cost, Cost]:
-    """A hundred queues without dead letters and with 2,000 each."""
+    """A hundred queues without dead letters, and when one of them has 200,000."""
     with fresh(cluster) as db:
         lay(db, queues=100, ticks=TICKS)
         [none] = measure(db, OURS)
         db.execute(
             "insert into pgque.dead_letter (dl_queue_id, dl_consumer_id, dl_time, ev_id, ev_time, ev_data)"
-            " select q.queue_id, c.co_id, now() - interval '1 day', e, now(), repeat('x', 200)"
-            " from pgque.queue q, generate_series(1, 2000) e,"
-            " (select min(co_id) as co_id from pgque.consumer) c"
+            " select (select min(queue_id) from pgque.queue), (select min(co_id) from pgque.consumer),"
+            " now() - e * interval '1 second', e, now(), repeat('x', 200)"
+            " from generate_series(1, 200000) e"
         )
         db.execute("vacuum analyze")
         [many] = measure(db, OURS)
@@ -203,20 +203,21 @@ def dead_letters(cluster: Cluster) -> tuple[Cost, Cost]:
 
 
 def backlog(cluster: Cluster) -> tuple[Cost, Cost]:
-    """A real queue whose consumer is behind by a thousand events, and by a million."""
+    """Twenty real queues; the consumer of one is behind by a thousand events, and by a million."""
     with fresh(cluster) as db:
-        db.execute("select pgque.create_queue('q')")
-        db.execute("select pgque.subscribe('q', 'app')")
+        for number in range(20):
+            db.execute("select pgque.create_queue(%s)", (f"q{number}",))
+            db.execute("select pgque.subscribe(%s, 'app')", (f"q{number}",))
         send: LiteralString = (
-            "select pgque.send_batch('q', array_agg('{}'::text)) from generate_series(1, %s)"
+            "select pgque.send_batch('q0', array_agg('{}'::text)) from generate_series(1, %s)"
         )
         db.execute(send, (1000,))
-        db.execute("select pgque.ticker('q')")
+        db.execute("select pgque.ticker('q0')")
         db.execute("vacuum analyze")
         [little] = measure(db, OURS)
         for _ in range(10):
             db.execute(send, (100_000,))
-            db.execute("select pgque.ticker('q')")
+            db.execute("select pgque.ticker('q0')")
         db.execute("vacuum analyze")
         [much] = measure(db, OURS)
     return little, much

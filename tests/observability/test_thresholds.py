@@ -107,7 +107,7 @@ def test_dead_letters_and_retries_are_judged_by_thresholds(queue: Queue) -> None
             "lag_check",
         ),
         (
-            "insert into pgque.health_threshold (queue_name, dead_letters_warning) values ('q', 5000)",
+            "insert into pgque.health_threshold (queue_name, dead_letters_warning) values ('q', 2000)",
             "dead_letters_check",
         ),
         (

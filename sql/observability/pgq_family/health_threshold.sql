@@ -27,11 +27,11 @@ create table if not exists {pack}.health_threshold (
         least(tick_grace, unticked_grace, rotation_grace, retry_grace) >= interval '0'),
     constraint health_threshold_lag_check check (
         least(lag_warning, lag_critical, stuck_after) > interval '0' and lag_warning <= lag_critical),
-    -- Dead letters are counted up to 5,000: what can't be seen can't be judged.
+    -- Dead letters are counted up to 2,000: what can't be seen can't be judged.
     constraint health_threshold_dead_letters_check check (
-        dead_letters_warning between 0 and 4999
-        and dead_letters_hour_warning between 1 and 5000
-        and dead_letters_hour_critical between 1 and 5000
+        dead_letters_warning between 0 and 1999
+        and dead_letters_hour_warning between 1 and 2000
+        and dead_letters_hour_critical between 1 and 2000
         and dead_letters_hour_warning <= dead_letters_hour_critical)
 );
 

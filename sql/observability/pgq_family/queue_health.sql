@@ -54,8 +54,8 @@ as $$
                     end
                 end
             when 'dlq_health' then
-                case when q.dead_letters >= 5000 then 'at least ' else '' end || q.dead_letters
-                || ' dead letters, ' || case when q.dead_letters_hour >= 5000 then 'at least ' else '' end
+                case when q.dead_letters >= 2000 then 'at least ' else '' end || q.dead_letters
+                || ' dead letters, ' || case when q.dead_letters_hour >= 2000 then 'at least ' else '' end
                 || q.dead_letters_hour || ' in the last hour'
             when 'retry_overdue' then case h.status
                 when 'ok' then q.retries || ' retries waiting, none overdue'

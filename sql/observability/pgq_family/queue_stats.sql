@@ -14,7 +14,7 @@ returns table (
     ticker_paused boolean,
     last_tick_time timestamptz,
     last_tick_id bigint,
-    dlq_count bigint              -- counted up to 5,000
+    dlq_count bigint              -- counted up to 2,000
 )
 language sql
 stable

@@ -88,10 +88,10 @@ create type pgque.observed_queue as (
     depth bigint,                  -- pending events of the slowest consumer
     oldest interval,               -- longest lag of a consumer
     discards boolean,              -- events that nobody is subscribed to will be rotated away
-    dead_letters bigint,           -- up to 5,000
+    dead_letters bigint,           -- up to 2,000
     dead_letters_hour bigint,      -- of these, younger than an hour
-    retries bigint,                -- waiting, up to 5,000
-    retries_overdue bigint,        -- of these, past their time by more than the grace; up to 5,000 in all queues
+    retries bigint,                -- waiting, up to 2,000
+    retries_overdue bigint,        -- of these, past their time by more than the grace; up to 2,000 in all queues
     retries_overdue_since timestamptz,
     -- what it is judged by
     rotation_grace interval,
@@ -152,11 +152,11 @@ create table if not exists pgque.health_threshold (
         least(tick_grace, unticked_grace, rotation_grace, retry_grace) >= interval '0'),
     constraint health_threshold_lag_check check (
         least(lag_warning, lag_critical, stuck_after) > interval '0' and lag_warning <= lag_critical),
-    -- Dead letters are counted up to 5,000: what can't be seen can't be judged.
+    -- Dead letters are counted up to 2,000: what can't be seen can't be judged.
     constraint health_threshold_dead_letters_check check (
-        dead_letters_warning between 0 and 4999
-        and dead_letters_hour_warning between 1 and 5000
-        and dead_letters_hour_critical between 1 and 5000
+        dead_letters_warning between 0 and 1999
+        and dead_letters_hour_warning between 1 and 2000
+        and dead_letters_hour_critical between 1 and 2000
         and dead_letters_hour_warning <= dead_letters_hour_critical)
 );
 
@@ -225,7 +225,6 @@ language plpgsql
 stable
 security definer
 set search_path = pg_catalog, pg_temp
-set jit = off
 as $$
 declare
     queue record;
@@ -300,6 +299,8 @@ language plpgsql
 stable
 set search_path = pg_catalog, pg_temp
 set jit = off
+set enable_seqscan = off     -- the plan is kept while the session lives, and must stay right when
+set enable_bitmapscan = off  -- tables fill up that were empty when it was made
 as $$
 #variable_conflict use_column
 declare
@@ -323,14 +324,18 @@ begin
         where w.queue_id is not null
     ),
     dead_letters as (
-        select w.queue_id,
-            (select count(*)
-             from (select from pgque.dead_letter d where d.dl_queue_id = w.queue_id limit 5000) d) as counted,
-            (select count(*)
-             from (select from pgque.dead_letter d
-                   where d.dl_queue_id = w.queue_id and d.dl_time > now() - interval '1 hour'
-                   limit 5000) d) as counted_hour
+        select w.queue_id, newest.counted, newest.counted_hour
         from with_dead_letters w
+        cross join lateral (
+            select count(*) as counted, count(*) filter (where d.dl_time > now() - interval '1 hour') as counted_hour
+            from (
+                select d.dl_time
+                from pgque.dead_letter d
+                where d.dl_queue_id = w.queue_id
+                order by d.dl_time desc
+                limit 2000
+            ) d
+        ) newest
         where w.queue_id is not null
     ),
     with_retries(queue_id) as (
@@ -344,7 +349,7 @@ begin
     retries as (
         select w.queue_id,
             (select count(*)
-             from (select from pgque.retry_queue r where r.ev_queue = w.queue_id limit 5000) r) as counted
+             from (select from pgque.retry_queue r where r.ev_queue = w.queue_id limit 2000) r) as counted
         from with_retries w
         where w.queue_id is not null
     ),
@@ -355,7 +360,7 @@ begin
             from pgque.retry_queue r
             where r.ev_retry_after < now()
             order by r.ev_retry_after
-            limit 5000
+            limit 2000
         ) r
         join ticked q on q.queue_id = r.ev_queue
         where r.ev_retry_after < now() - q.retry_grace
@@ -990,7 +995,7 @@ returns table (
     ticker_paused boolean,
     last_tick_time timestamptz,
     last_tick_id bigint,
-    dlq_count bigint              -- counted up to 5,000
+    dlq_count bigint              -- counted up to 2,000
 )
 language sql
 stable
@@ -1141,8 +1146,8 @@ as $$
                     end
                 end
             when 'dlq_health' then
-                case when q.dead_letters >= 5000 then 'at least ' else '' end || q.dead_letters
-                || ' dead letters, ' || case when q.dead_letters_hour >= 5000 then 'at least ' else '' end
+                case when q.dead_letters >= 2000 then 'at least ' else '' end || q.dead_letters
+                || ' dead letters, ' || case when q.dead_letters_hour >= 2000 then 'at least ' else '' end
                 || q.dead_letters_hour || ' in the last hour'
             when 'retry_overdue' then case h.status
                 when 'ok' then q.retries || ' retries waiting, none overdue'

@@ -19,6 +19,8 @@ language plpgsql
 stable
 set search_path = pg_catalog, pg_temp
 set jit = off
+set enable_seqscan = off     -- the plan is kept while the session lives, and must stay right when
+set enable_bitmapscan = off  -- tables fill up that were empty when it was made
 as $$
 #variable_conflict use_column
 declare
@@ -42,14 +44,18 @@ begin
         where w.queue_id is not null
     ),
     dead_letters as (
-        select w.queue_id,
-            (select count(*)
-             from (select from {dead_letter} d where d.dl_queue_id = w.queue_id limit 5000) d) as counted,
-            (select count(*)
-             from (select from {dead_letter} d
-                   where d.dl_queue_id = w.queue_id and d.dl_time > now() - interval '1 hour'
-                   limit 5000) d) as counted_hour
+        select w.queue_id, newest.counted, newest.counted_hour
         from with_dead_letters w
+        cross join lateral (
+            select count(*) as counted, count(*) filter (where d.dl_time > now() - interval '1 hour') as counted_hour
+            from (
+                select d.dl_time
+                from {dead_letter} d
+                where d.dl_queue_id = w.queue_id
+                order by d.dl_time desc
+                limit 2000
+            ) d
+        ) newest
         where w.queue_id is not null
     ),
     with_retries(queue_id) as (
@@ -63,7 +69,7 @@ begin
     retries as (
         select w.queue_id,
             (select count(*)
-             from (select from {engine}.retry_queue r where r.ev_queue = w.queue_id limit 5000) r) as counted
+             from (select from {engine}.retry_queue r where r.ev_queue = w.queue_id limit 2000) r) as counted
         from with_retries w
         where w.queue_id is not null
     ),
@@ -74,7 +80,7 @@ begin
             from {engine}.retry_queue r
             where r.ev_retry_after < now()
             order by r.ev_retry_after
-            limit 5000
+            limit 2000
         ) r
         join ticked q on q.queue_id = r.ev_queue
         where r.ev_retry_after < now() - q.retry_grace

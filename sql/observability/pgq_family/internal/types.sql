@@ -27,10 +27,10 @@ create type {pack}.observed_queue as (
     depth bigint,                  -- pending events of the slowest consumer
     oldest interval,               -- longest lag of a consumer
     discards boolean,              -- events that nobody is subscribed to will be rotated away
-    dead_letters bigint,           -- up to 5,000
+    dead_letters bigint,           -- up to 2,000
     dead_letters_hour bigint,      -- of these, younger than an hour
-    retries bigint,                -- waiting, up to 5,000
-    retries_overdue bigint,        -- of these, past their time by more than the grace; up to 5,000 in all queues
+    retries bigint,                -- waiting, up to 2,000
+    retries_overdue bigint,        -- of these, past their time by more than the grace; up to 2,000 in all queues
     retries_overdue_since timestamptz,
     -- what it is judged by
     rotation_grace interval,

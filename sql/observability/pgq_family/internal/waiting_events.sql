@@ -20,7 +20,6 @@ language plpgsql
 stable
 security definer
 set search_path = pg_catalog, pg_temp
-set jit = off
 as $$
 declare
     queue record;
