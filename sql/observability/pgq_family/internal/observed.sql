@@ -256,7 +256,7 @@ begin
             max(m.sub_active) as last_active,
             count(m.sub_batch)::int4 as open_batches,
             -- unknown as soon as one is
-            case when count(m.open_events) = count(m.sub_batch) then coalesce(sum(m.open_events), 0) end
+            case when count(m.open_events) = count(m.sub_batch) then coalesce(sum(m.open_events), 0)::bigint end
                 as open_events,
             min(m.sub_active) filter (where m.sub_batch is not null) as open_since,
             min(m.sub_batch) as batch_id,
