@@ -183,6 +183,18 @@ def test_the_low_level_functions_do_the_same(db: Connection) -> None:
     assert value(db, "select pgque.next_batch('orders', 'app')") is None
 
 
+def test_an_event_sequence_set_back_holds_nobody_up(db: Connection) -> None:
+    send(db, "orders", "1", "2", "3")
+    tick(db, "orders")
+    assert consume(db, "orders", "app") == ["1", "2", "3"]
+    # As on a standby that was promoted without its sequences.
+    db.execute("select setval(queue_event_seq::regclass, 1) from pgque.queue")
+    send(db, "orders", "4")
+    db.execute("update pgque.tick set tick_time = tick_time - interval '1 hour'")  # due as an idle tick
+    assert value(db, "select pgque.ticker('orders')") is not None
+    assert consume(db, "orders", "app") == ["4"]
+
+
 def test_who_is_not_there_is_told_so(db: Connection) -> None:
     for call in ("next_batch", "next_batch_info", "receive"):
         with pytest.raises(psycopg.Error, match="queue not found: nowhere"):

@@ -4,7 +4,7 @@ create or replace function {pack}.consumer_stats()
 returns table (
     queue_name text,
     consumer_name text,
-    lag interval,                 -- 0 when nothing is pending; null when its position is gone
+    lag interval,                 -- 0 when nothing is pending; null when a tick that it needs is gone
     pending_events bigint,        -- its open batch and unticked events included; upper bound
     last_seen timestamptz,
     batch_active boolean,

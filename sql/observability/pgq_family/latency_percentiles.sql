@@ -31,10 +31,9 @@ begin
     ),
     sample as (
         select
-            case when t.tick_id = consumer.last_tick
-                then greatest(consumer.last_active - t.tick_time, interval '0')
-                else now() - t.tick_time
-            end as latency,
+            greatest(
+                case when t.tick_id = consumer.last_tick then consumer.last_active else now() end - t.tick_time,
+                interval '0') as latency,
             t.events
         from tick t
         where t.events > 0

@@ -37,8 +37,8 @@ as $$
                 else q.consumers || ' registered'
             end
             when 'missing_tick' then case h.status
-                when 'ok' then 'its position exists'
-                else 'its position points to a tick that no longer exists: it can never go on,'
+                when 'ok' then 'its ticks exist'
+                else 'its position or open batch points to a tick that no longer exists: it can never go on,'
                     || ' unsubscribe and subscribe it again'
             end
             when 'rotation_health' then
@@ -64,13 +64,13 @@ as $$
                     || ': is maint_retry_events() scheduled?'
             end
             when 'consumer_lag' then case
-                when c.missing_tick then 'unknown: its position is gone'
+                when c.missing_tick then 'unknown: a tick that it needs is gone'
                 when c.ticked_pending = 0 then 'nothing to take'
                 else date_trunc('second', c.lag) || ' behind with ' || c.ticked_pending
                     || ' events; critical beyond ' || c.lag_critical
             end
             when 'consumer_stuck' then case
-                when c.missing_tick then 'unknown: its position is gone'
+                when c.missing_tick then 'unknown: a tick that it needs is gone'
                 when c.ticked_pending = 0 then 'nothing to take'
                 when c.open_batches > 0
                     then 'took its open batch ' || date_trunc('second', now() - c.last_active) || ' ago'

@@ -27,7 +27,9 @@ begin
     select
         to_timestamp(floor(extract(epoch from t.tick_time) / bucket_seconds) * bucket_seconds) as bucket,
         sum(greatest(t.events, 0))::bigint,  -- a sequence set back makes no negative flow
-        round(sum(greatest(t.events, 0)) / nullif(sum(extract(epoch from t.covers)), 0), 3)
+        -- ticks may bear the time of another clock, or of one that was set back
+        case when sum(t.covers) > interval '0'
+            then round(sum(greatest(t.events, 0)) / extract(epoch from sum(t.covers)), 3) end
     from tick t
     where t.tick_time >= first_bucket and t.events is not null
     group by bucket

@@ -105,7 +105,7 @@ create type pgque.observed_consumer as (
     queue_name text,
     consumer_name text,
     last_active timestamptz,
-    missing_tick boolean,          -- its position points to a tick that is gone
+    missing_tick boolean,          -- its position or open batch points to a tick that is gone
     acked bigint,                  -- event_seq at its position
     ticked_pending bigint,         -- events it could take now, its open batches included
     pending bigint,                -- the same plus events that no tick covers yet
@@ -486,7 +486,8 @@ begin
         select s.*,
             case when s.sub_batch is null then null
                 when s.batch_end_seq < s.seq then 0
-                else s.batch_end_seq - s.seq end as open_events
+                else s.batch_end_seq - s.seq end as open_events,
+            s.sub_batch is not null and (s.tick_id is null or s.batch_end_seq is null) as batch_lost
         from (
             select
                 s.sub_id, s.sub_queue, s.sub_consumer, s.sub_active, s.sub_batch, s.sub_role, s.sub_parent,
@@ -536,12 +537,11 @@ begin
             max(m.sub_active) as last_active,
             count(m.sub_batch)::int4 as open_batches,
             -- unknown as soon as one is
-            case when count(m.open_events) = count(m.sub_batch) then coalesce(sum(m.open_events), 0)::bigint end
-                as open_events,
+            case when not bool_or(m.batch_lost) then coalesce(sum(m.open_events), 0)::bigint end as open_events,
+            bool_or(m.batch_lost) as batch_lost,
             min(m.sub_active) filter (where m.sub_batch is not null) as open_since,
             min(m.sub_batch) as batch_id,
-            min(m.tick_id) filter (where m.sub_batch is not null) as oldest_tick_id,
-            bool_or(m.sub_batch is not null and m.tick_id is null) as missing_tick
+            min(m.tick_id) filter (where m.sub_batch is not null) as oldest_tick_id
         from held m
         where m.sub_role = 'coop_member'
         group by m.sub_parent
@@ -552,9 +552,9 @@ begin
             q.unticked, q.unticked_since, q.last_tick_id, q.last_tick_time, q.last_tick_snapshot,
             q.queue_switch_step2, q.lag_warning, q.lag_critical, q.stuck_after,
             greatest(s.sub_active, m.last_active) as last_active,
-            s.tick_id is null or m.missing_tick is true as missing_tick,
+            s.tick_id is null or s.batch_lost or coalesce(m.batch_lost, false) as missing_tick,
             s.seq as acked,
-            case when m.missing_tick then null
+            case when s.batch_lost or m.batch_lost then null
                 when q.last_tick_seq < s.seq then 0 else q.last_tick_seq - s.seq end
                 + case when m.sub_parent is null then 0 else m.open_events end as bound,
             (s.sub_batch is not null)::int4 + coalesce(m.open_batches, 0) as open_batches,
@@ -1032,7 +1032,7 @@ create or replace function pgque.consumer_stats()
 returns table (
     queue_name text,
     consumer_name text,
-    lag interval,                 -- 0 when nothing is pending; null when its position is gone
+    lag interval,                 -- 0 when nothing is pending; null when a tick that it needs is gone
     pending_events bigint,        -- its open batch and unticked events included; upper bound
     last_seen timestamptz,
     batch_active boolean,
@@ -1129,8 +1129,8 @@ as $$
                 else q.consumers || ' registered'
             end
             when 'missing_tick' then case h.status
-                when 'ok' then 'its position exists'
-                else 'its position points to a tick that no longer exists: it can never go on,'
+                when 'ok' then 'its ticks exist'
+                else 'its position or open batch points to a tick that no longer exists: it can never go on,'
                     || ' unsubscribe and subscribe it again'
             end
             when 'rotation_health' then
@@ -1156,13 +1156,13 @@ as $$
                     || ': is maint_retry_events() scheduled?'
             end
             when 'consumer_lag' then case
-                when c.missing_tick then 'unknown: its position is gone'
+                when c.missing_tick then 'unknown: a tick that it needs is gone'
                 when c.ticked_pending = 0 then 'nothing to take'
                 else date_trunc('second', c.lag) || ' behind with ' || c.ticked_pending
                     || ' events; critical beyond ' || c.lag_critical
             end
             when 'consumer_stuck' then case
-                when c.missing_tick then 'unknown: its position is gone'
+                when c.missing_tick then 'unknown: a tick that it needs is gone'
                 when c.ticked_pending = 0 then 'nothing to take'
                 when c.open_batches > 0
                     then 'took its open batch ' || date_trunc('second', now() - c.last_active) || ' ago'
@@ -1355,7 +1355,9 @@ begin
     select
         to_timestamp(floor(extract(epoch from t.tick_time) / bucket_seconds) * bucket_seconds) as bucket,
         sum(greatest(t.events, 0))::bigint,  -- a sequence set back makes no negative flow
-        round(sum(greatest(t.events, 0)) / nullif(sum(extract(epoch from t.covers)), 0), 3)
+        -- ticks may bear the time of another clock, or of one that was set back
+        case when sum(t.covers) > interval '0'
+            then round(sum(greatest(t.events, 0)) / extract(epoch from sum(t.covers)), 3) end
     from tick t
     where t.tick_time >= first_bucket and t.events is not null
     group by bucket
@@ -1435,10 +1437,9 @@ begin
     ),
     sample as (
         select
-            case when t.tick_id = consumer.last_tick
-                then greatest(consumer.last_active - t.tick_time, interval '0')
-                else now() - t.tick_time
-            end as latency,
+            greatest(
+                case when t.tick_id = consumer.last_tick then consumer.last_active else now() end - t.tick_time,
+                interval '0') as latency,
             t.events
         from tick t
         where t.events > 0

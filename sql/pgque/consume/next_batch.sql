@@ -86,7 +86,8 @@ begin
     where t.tick_queue = v_sub.sub_queue
       and case
               when v_sub.sub_batch is not null then t.tick_id = v_sub.sub_next_tick
-              else t.tick_event_seq - v_prev.tick_event_seq >= coalesce(next_batch_custom.min_count, 0)
+              else (next_batch_custom.min_count is null
+                    or t.tick_event_seq - v_prev.tick_event_seq >= next_batch_custom.min_count)
                    and (next_batch_custom.min_interval is null
                         or t.tick_time - v_prev.tick_time >= next_batch_custom.min_interval)
                    and (next_batch_custom.min_lag is null

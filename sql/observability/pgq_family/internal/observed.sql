@@ -206,7 +206,8 @@ begin
         select s.*,
             case when s.sub_batch is null then null
                 when s.batch_end_seq < s.seq then 0
-                else s.batch_end_seq - s.seq end as open_events
+                else s.batch_end_seq - s.seq end as open_events,
+            s.sub_batch is not null and (s.tick_id is null or s.batch_end_seq is null) as batch_lost
         from (
             select
                 s.sub_id, s.sub_queue, s.sub_consumer, s.sub_active, s.sub_batch, s.sub_role, s.sub_parent,
@@ -256,12 +257,11 @@ begin
             max(m.sub_active) as last_active,
             count(m.sub_batch)::int4 as open_batches,
             -- unknown as soon as one is
-            case when count(m.open_events) = count(m.sub_batch) then coalesce(sum(m.open_events), 0)::bigint end
-                as open_events,
+            case when not bool_or(m.batch_lost) then coalesce(sum(m.open_events), 0)::bigint end as open_events,
+            bool_or(m.batch_lost) as batch_lost,
             min(m.sub_active) filter (where m.sub_batch is not null) as open_since,
             min(m.sub_batch) as batch_id,
-            min(m.tick_id) filter (where m.sub_batch is not null) as oldest_tick_id,
-            bool_or(m.sub_batch is not null and m.tick_id is null) as missing_tick
+            min(m.tick_id) filter (where m.sub_batch is not null) as oldest_tick_id
         from held m
         where m.sub_role = 'coop_member'
         group by m.sub_parent
@@ -272,9 +272,9 @@ begin
             q.unticked, q.unticked_since, q.last_tick_id, q.last_tick_time, q.last_tick_snapshot,
             q.queue_switch_step2, q.lag_warning, q.lag_critical, q.stuck_after,
             greatest(s.sub_active, m.last_active) as last_active,
-            s.tick_id is null or m.missing_tick is true as missing_tick,
+            s.tick_id is null or s.batch_lost or coalesce(m.batch_lost, false) as missing_tick,
             s.seq as acked,
-            case when m.missing_tick then null
+            case when s.batch_lost or m.batch_lost then null
                 when q.last_tick_seq < s.seq then 0 else q.last_tick_seq - s.seq end
                 + case when m.sub_parent is null then 0 else m.open_events end as bound,
             (s.sub_batch is not null)::int4 + coalesce(m.open_batches, 0) as open_batches,

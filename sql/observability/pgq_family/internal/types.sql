@@ -44,7 +44,7 @@ create type {pack}.observed_consumer as (
     queue_name text,
     consumer_name text,
     last_active timestamptz,
-    missing_tick boolean,          -- its position points to a tick that is gone
+    missing_tick boolean,          -- its position or open batch points to a tick that is gone
     acked bigint,                  -- event_seq at its position
     ticked_pending bigint,         -- events it could take now, its open batches included
     pending bigint,                -- the same plus events that no tick covers yet
