@@ -1,4 +1,4 @@
-"""Links in the documents lead somewhere, and no file tells of the machine that it was written on."""
+"""What documents and programs name is there, and no file tells of the machine that it was written on."""
 
 from __future__ import annotations
 
@@ -54,6 +54,16 @@ def test_links_resolve() -> None:
     documents = tracked_files("*.md")
     assert documents
     assert [link for document in documents for link in broken_links(document)] == []
+
+
+def test_files_that_a_bench_names_exist() -> None:
+    named = {
+        (bench, name)
+        for bench in tracked_files("bench/*.py")
+        for name in re.findall(r"[\w-]+(?:/[\w.-]+)+\.\w+", bench.read_text("utf-8"))
+    }
+    assert named
+    assert [f"{bench.name}: {name}" for bench, name in sorted(named) if not (ROOT / name).exists()] == []
 
 
 def test_no_file_names_a_machine_or_a_package_index() -> None:
