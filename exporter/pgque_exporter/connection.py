@@ -120,7 +120,9 @@ def classified(error: BaseException, redact: Redactor) -> PollError:
     """The PollError that describes any failure of a connection or of a statement."""
     if isinstance(error, PollError):
         return error
-    message = one_line(error, redact)
+    # The server's first line only: DETAIL may quote rows, CONTEXT a page of SQL.
+    primary = error.diag.message_primary if isinstance(error, psycopg.Error) else None
+    message = one_line(primary or error, redact)
     state = getattr(error, "sqlstate", None)
     if isinstance(error, psycopg.errors.ConnectionTimeout | TimeoutError):
         return PollError(FailureKind.TIMEOUT, "no answer before the deadline", _CHECK_HOST)

@@ -234,6 +234,10 @@ class _Attempts:
             failure = classified(error, self._redact)
             if self._connection.broken or failure.kind is FailureKind.CONNECTION:
                 raise failure from None
+            if failure.kind is FailureKind.PERMISSION:
+                # The user may call the contract, or we'd not be here: the pack's own grants are incomplete.
+                what = f"the pack in schema {schema!r} lacks a grant: {failure.message}"
+                failure = PollError(failure.kind, what, "run `pgque-exporter sql install` again")
             self._failures.append(PackFailure(schema, failure))
             if self._savepoints:
                 await self._connection.execute("rollback to savepoint pack")

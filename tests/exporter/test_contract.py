@@ -291,6 +291,29 @@ def test_missing_grants_are_named_with_the_remedy(
     assert f"grant pgque_monitor to {user}" in str(error.hint)
 
 
+def test_a_grant_missing_inside_of_a_pack_is_its_installer_s_to_mend(
+    database: Database, toy: ToyPack
+) -> None:
+    with monitor(database, "toy_observability") as user:
+        database.connect().execute(f"revoke select on toy_observability.row from {user}")
+        error = poll_error(database.dsn(user=user))
+    assert (error.kind, error.message, error.hint) == (
+        FailureKind.PERMISSION,
+        "the pack in schema 'toy_observability' lacks a grant: permission denied for table row",
+        "run `pgque-exporter sql install` again",
+    )
+
+
+def test_an_error_quotes_neither_rows_nor_sql(database: Database, toy: ToyPack) -> None:
+    connection = database.connect()
+    connection.execute(
+        "create function toy_observability.fail() returns text language plpgsql as $$ begin "
+        "raise exception 'no luck' using detail = 'row (hunter2)', hint = 'ask hunter2'; end $$"
+    )
+    toy.replace_metrics("select toy_observability.fail(), '', 1.0, '{}'::jsonb")
+    assert poll_error(database.dsn()).message == "no luck"
+
+
 def test_a_planted_pack_is_ignored_unless_named(database: Database, toy: ToyPack) -> None:
     connection = database.connect()
     toy.add("pgque.queue.depth", 1, queue="q")
