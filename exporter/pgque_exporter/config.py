@@ -316,10 +316,12 @@ def _target(raw: _RawConfig, target: _RawTarget, index: int, where: Where) -> Ta
         raise UserError(what, where=where((*path, "name")))
     interval = target.interval or raw.interval
     timeout = target.timeout or raw.timeout or min(interval, LONGEST_DEFAULT_TIMEOUT)
-    stale_after = raw.stale_after or interval * STALE_INTERVALS
-    if stale_after < interval:
+    # A poll's data is as old as the poll took when it arrives. Until the next one arrives, an interval
+    # passes, and the time that one takes.
+    stale_after = raw.stale_after or max(interval * STALE_INTERVALS, interval + 2 * timeout)
+    if stale_after < interval + timeout:
         raise UserError(
-            f"stale_after is shorter than the interval of {name!r}",
+            f"stale_after is shorter than interval and timeout of {name!r} together",
             where=where(("stale_after",)),
             hint="its series would come and go between two polls: choose several intervals",
         )

@@ -59,6 +59,11 @@ def test_defaults_follow_from_the_interval(tmp_path: Path) -> None:
 
 
 def test_secrets_are_not_in_the_representation(tmp_path: Path) -> None:
+def test_what_a_slow_poll_found_stays_until_the_next_slow_poll_ends(tmp_path: Path) -> None:
+    config = load_file(write(tmp_path, "interval: 1s\ntimeout: 10s\ntargets:\n  - dsn: dbname=shop\n"))
+    assert config.targets[0].stale_after == 21.0
+
+
     text = GOOD.replace("user=monitor", "user=monitor password=hunter2")
     assert "hunter2" not in repr(load_file(write(tmp_path, text)))
     assert "abc" not in repr(load_file(write(tmp_path, GOOD)))
@@ -88,10 +93,12 @@ MISTAKES = {
     "bad duration": (TARGET + "    timeout: 5 sec\n", 3, "timeout: '5 sec' is not a duration"),
     "duration too long": (f"interval: 25h\n{TARGET}", 1, "'25h' is out of range"),
     "zero duration": (f"\ninterval: 0s\n{TARGET}", 2, "'0s' is out of range"),
-    "stale before the next poll": (
-        f"stale_after: 5s\n{TARGET}",
+    "number as a key": (f"5: x\n{TARGET}", 1, "unknown key 5. Known here: interval, listen"),
+    "number as a target's key": (TARGET + "    5: x\n", 3, "unknown key 5. Known here: dsn, interval"),
+    "stale before the next poll ends": (
+        f"stale_after: 24s\n{TARGET}",
         1,
-        "stale_after is shorter than the interval",
+        "stale_after is shorter than interval and timeout of 'shop' together",
     ),
     "port too high": (f"listen: 127.0.0.1:70000\n{TARGET}", 1, "'70000' is not a port"),
     "port no number": (f"listen: 127.0.0.1:http\n{TARGET}", 1, "'http' is not a port"),
