@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from pgque_exporter import config
 from tests.support.repository import ROOT, tracked_files
 
 # Put together here, so that this file doesn't hold them either.
@@ -54,6 +55,26 @@ def test_links_resolve() -> None:
     documents = tracked_files("*.md")
     assert documents
     assert [link for document in documents for link in broken_links(document)] == []
+
+
+def test_the_readme_names_every_setting() -> None:
+    section = (
+        (ROOT / "README.md").read_text("utf-8").partition("| file | environment |")[2].partition("\n\n")[0]
+    )
+    keys: list[str] = []
+    for prefix, model in (
+        ("", config._RawConfig),
+        ("targets[].", config._RawTarget),
+        ("otlp.", config._RawOtlp),
+    ):
+        keys += [prefix + name for name in model.model_fields if prefix + name not in ("targets", "otlp")]
+    assert sorted(re.findall(r"`([a-z_.\[\]]+)`", "\n".join(column(section, 1)))) == sorted(keys)
+    named = re.findall(r"`([A-Z_]+)`", "\n".join(column(section, 2)))
+    assert sorted(named) == sorted(config.ENVIRONMENT)
+
+
+def column(table: str, number: int) -> list[str]:
+    return [line.split("|")[number] for line in table.splitlines() if line.startswith("|")]
 
 
 def test_files_that_a_bench_names_exist() -> None:
