@@ -16,9 +16,9 @@ from psycopg import sql as composing
 from pgque_exporter import sqlfiles
 from pgque_exporter.commands.options import add_config_options, load_config, redactor
 from pgque_exporter.config import TargetConfig
-from pgque_exporter.connection import Connection, PollError, classified, close, connect, one_line
+from pgque_exporter.connection import Connection, PollError, classified, close, connect
 from pgque_exporter.errors import UserError
-from pgque_exporter.redaction import Redactor
+from pgque_exporter.redaction import Redactor, one_line
 from pgque_exporter.terminal import printable
 
 MONITOR_ROLE = "pgque_monitor"
