@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -94,13 +95,14 @@ def load_file(path: str | Path) -> Config:
 
 def load_environment(environ: Mapping[str, str], *, dsn: str | None = None) -> Config:
     """One database from environment variables; `dsn` stands in for PGQUE_DSN."""
+    if dsn == "":
+        raise UserError("the dsn is empty", where="--dsn", hint="write postgresql://user@host/dbname")
     source = "PGQUE_DSN" if dsn is None else "--dsn"
-    if dsn is None:
-        dsn = environ.get("PGQUE_DSN")
-    if dsn is None and not any(environ.get(key) for key in _LIBPQ_VARIABLES):
+    dsn = dsn or environ.get("PGQUE_DSN")
+    if not dsn and not any(environ.get(key) for key in _LIBPQ_VARIABLES):
         raise UserError(
             "no database is given",
-            hint="set PGQUE_DSN (or PGHOST, PGUSER, ...), or pass --dsn or --config",
+            hint=f"set PGQUE_DSN (or {', '.join(_LIBPQ_VARIABLES)}), or pass --dsn or --config",
         )
     data: dict[str, Any] = {}
     target: dict[str, Any] = {"dsn": dsn or ""}
@@ -126,7 +128,7 @@ def load_environment(environ: Mapping[str, str], *, dsn: str | None = None) -> C
     return _build(raw, where)
 
 
-_LIBPQ_VARIABLES = ("PGHOST", "PGHOSTADDR", "PGSERVICE", "PGDATABASE")
+_LIBPQ_VARIABLES = ("PGHOST", "PGHOSTADDR", "PGSERVICE", "PGDATABASE")  # those that name a database
 _VARIABLES: tuple[tuple[str, str, str], ...] = (
     ("PGQUE_PASSWORD_FILE", "target", "password_file"),
     ("PGQUE_LISTEN", "", "listen"),
@@ -140,7 +142,22 @@ _VARIABLES: tuple[tuple[str, str, str], ...] = (
     ("OTEL_EXPORTER_OTLP_TIMEOUT", "otlp", "timeout"),
     ("OTEL_EXPORTER_OTLP_CERTIFICATE", "otlp", "ca_file"),
 )
+ENVIRONMENT = ("PGQUE_DSN", *(variable for variable, _, _ in _VARIABLES))  # all that are read
 _ORIGINS: Mapping[str, tuple[str | int, ...]] = {"": (), "target": ("targets", 0), "otlp": ("otlp",)}
+
+
+def misspelt(environ: Mapping[str, str]) -> list[str]:
+    """A line about each PGQUE_ variable that resembles one of ours.
+
+    Others are not ours to judge: Kubernetes makes such variables for every service named pgque.
+    """
+    known = {name.removeprefix("PGQUE_") for name in ENVIRONMENT if name.startswith("PGQUE_")}
+    lines: list[str] = []
+    for name in sorted(environ):
+        rest = name.removeprefix("PGQUE_")
+        if rest != name and rest not in known and (close := difflib.get_close_matches(rest, known, 1)):
+            lines.append(f"unknown variable {name}. Did you mean PGQUE_{close[0]}?")
+    return lines
 
 
 def _from_text(variable: str, value: str) -> object:
@@ -249,12 +266,11 @@ class _RawConfig(_Raw):
 
 _SIMPLE = {
     "missing": "is missing",
-    "string_type": "must be text",
+    "string_type": "must be text, in quotes",
     "list_type": "must be a list",
     "dict_type": "must be a mapping of names to texts",
     "model_type": "must hold `key: value` lines",
     "too_short": "needs at least one entry",
-    "invalid_key": "is not a key",
 }
 
 
@@ -262,12 +278,14 @@ def _first_error(error: ValidationError, where: Where) -> UserError:
     first = error.errors(include_url=False, include_input=False)[0]
     path = first["loc"]
     key = next((str(step) for step in reversed(path) if isinstance(step, str)), "")
+    if path[:2] == ("otlp", "headers"):  # the name of a header alone would say too little
+        key = ".".join(str(step) for step in path if step != "[key]")
     place = where(path)
-    if first["type"] == "extra_forbidden":
+    if first["type"] in ("extra_forbidden", "invalid_key"):
         known = sorted(_model_at(path[:-1]).model_fields)
         close = difflib.get_close_matches(str(path[-1]), known, 1)
         hint = f"did you mean {close[0]}?" if close else f"known here: {', '.join(known)}"
-        return UserError(f"unknown key {str(path[-1])!r}", where=place, hint=hint)
+        return UserError(f"unknown key {path[-1]!r}", where=place, hint=hint)
     if first["type"] == "literal_error":
         return UserError(f"{key} must be {first['ctx']['expected']}", where=place)
     if first["type"] in _SIMPLE:
@@ -316,10 +334,12 @@ def _target(raw: _RawConfig, target: _RawTarget, index: int, where: Where) -> Ta
         raise UserError(what, where=where((*path, "name")))
     interval = target.interval or raw.interval
     timeout = target.timeout or raw.timeout or min(interval, LONGEST_DEFAULT_TIMEOUT)
-    stale_after = raw.stale_after or interval * STALE_INTERVALS
-    if stale_after < interval:
+    # A poll's data is as old as the poll took when it arrives. Until the next one arrives, an interval
+    # passes, and the time that one takes.
+    stale_after = raw.stale_after or max(interval * STALE_INTERVALS, interval + 2 * timeout)
+    if stale_after < interval + timeout:
         raise UserError(
-            f"stale_after is shorter than the interval of {name!r}",
+            f"stale_after is shorter than interval and timeout of {name!r} together",
             where=where(("stale_after",)),
             hint="its series would come and go between two polls: choose several intervals",
         )
@@ -372,12 +392,21 @@ def _otlp(raw: _RawOtlp, where: Where) -> OtlpConfig:
         if _HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(text):
             continue
         raise UserError("a header has characters that headers can't have", where=where(("otlp", "headers")))
-    ca_file = _readable(raw.ca_file, where(("otlp", "ca_file"))) if raw.ca_file is not None else None
+    ca_file = _certificates(raw.ca_file, where(("otlp", "ca_file"))) if raw.ca_file is not None else None
     return OtlpConfig(raw.endpoint.rstrip("/"), raw.protocol, dict(raw.headers), raw.timeout, ca_file)
 
 
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e]*")
+
+
+def _certificates(name: str, where: str) -> Path:
+    path = _readable(name, where)
+    try:
+        ssl.create_default_context(cafile=name)
+    except ssl.SSLError:
+        raise UserError(f"{name} holds no certificate", where=where, hint="name a file in PEM form") from None
+    return path
 
 
 def _readable(name: str, where: str) -> Path:

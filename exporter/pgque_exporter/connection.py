@@ -15,14 +15,12 @@ import psycopg
 from psycopg import AsyncConnection
 
 from pgque_exporter.config import TargetConfig
-from pgque_exporter.redaction import Redactor
+from pgque_exporter.redaction import Redactor, one_line
 
 Connection = AsyncConnection[tuple[Any, ...]]
 T = TypeVar("T")
 
 APPLICATION_NAME = "pgque-exporter"
-_LONGEST_MESSAGE = 500
-_ASKS_BACK = " Is the server running on that host and accepting TCP/IP connections?"
 _GIVE_UP = 0.5  # seconds that a broken-off operation gets to notice
 
 
@@ -120,7 +118,9 @@ def classified(error: BaseException, redact: Redactor) -> PollError:
     """The PollError that describes any failure of a connection or of a statement."""
     if isinstance(error, PollError):
         return error
-    message = one_line(error, redact)
+    # The server's first line only: DETAIL may quote rows, CONTEXT a page of SQL.
+    primary = error.diag.message_primary if isinstance(error, psycopg.Error) else None
+    message = one_line(primary or _without_ado(str(error)) or type(error).__name__, redact)
     state = getattr(error, "sqlstate", None)
     if isinstance(error, psycopg.errors.ConnectionTimeout | TimeoutError):
         return PollError(FailureKind.TIMEOUT, "no answer before the deadline", _CHECK_HOST)
@@ -139,6 +139,19 @@ def classified(error: BaseException, redact: Redactor) -> PollError:
     return PollError(FailureKind.CONTRACT, message, "see the database's log")
 
 
+# What psycopg and libpq put around the one thing to know; the kind of failure and the hint say it better.
+_ADO = re.compile(r"(?m)^(?:- .*?: )?connection (?:failed|is bad): |\s+Is the server running [^?]*\?")
+_NEXT_SERVER = re.compile(r"(?m)^(?=connection to server |- )")
+_TO_SERVER = re.compile(r"connection to (server .*?) failed: ")
+
+
+def _without_ado(text: str) -> str:
+    """Each server with its own trouble, once; other texts stay as they are."""
+    first, _, all_failures = text.partition("All failures were:\n")
+    parts = _NEXT_SERVER.split(_ADO.sub("", all_failures or first))
+    return "; ".join(dict.fromkeys(_TO_SERVER.sub(r"\1: ", part.strip()) for part in parts if part.strip()))
+
+
 _CHECK_HOST = "check host and port, and that the server is up and reachable from here"
 _HINTS = tuple(
     (re.compile(pattern), hint)
@@ -148,7 +161,11 @@ _HINTS = tuple(
         ("database .* does not exist", "check dbname in the dsn"),
         ("no pg_hba.conf entry", "allow this host and user in the server's pg_hba.conf"),
         ("too many|remaining connection slots", "raise max_connections, or the limit of the role"),
-        ("SSL|certificate", "check sslmode and sslrootcert in the dsn"),
+        ("permission denied for database", "grant connect on the database to the user"),
+        ("definition of service|service file", "check service in the dsn, and the file with its definition"),
+        ("invalid .*(value|port)|could not match", "correct this option in the dsn or its PG variable"),
+        ("(?i)ssl|certificate", "check sslmode and sslrootcert in the dsn"),
+        ("on socket", "name the server's host in the dsn, or start one on this machine"),
     )
 )
 
@@ -156,10 +173,3 @@ _HINTS = tuple(
 def connection_hint(message: str) -> str:
     """What to do about a connection that failed with `message`."""
     return next((hint for pattern, hint in _HINTS if pattern.search(message)), _CHECK_HOST)
-
-
-def one_line(error: object, redact: Redactor) -> str:
-    """The error's text, redacted, on one line of limited length."""
-    text = " ".join(redact(error).split()) or type(error).__name__
-    text = text.removesuffix(_ASKS_BACK).rstrip(".")  # the hint says it better
-    return text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]}..."

@@ -96,10 +96,13 @@ having count(*) = 4
 order by n.nspname
 """
 
+# Whatever types the columns of a pack have: a number for a name must not reach those who expect a text.
 _INFO: LiteralString = """
-select engine, engine_version, pack_version,
-    array(select check_name from {schema}.health_checks() where subject = 'queue'),
-    array(select check_name from {schema}.health_checks() where subject = 'consumer')
+select engine::text, engine_version::text, pack_version::text,
+    array(select check_name::text from {schema}.health_checks()
+        where subject = 'queue' and check_name::text <> ''),
+    array(select check_name::text from {schema}.health_checks()
+        where subject = 'consumer' and check_name::text <> '')
 from {schema}.observability_info()
 """
 
@@ -112,7 +115,7 @@ group by metric_name
 """
 
 _HEALTH: LiteralString = """
-select queue_name, check_name, status, left(detail, 1000)
+select queue_name::text, check_name::text, status::text, left(detail::text, 1000)
 from {schema}.queue_health()
 where status is distinct from 'ok'
 """
@@ -231,6 +234,10 @@ class _Attempts:
             failure = classified(error, self._redact)
             if self._connection.broken or failure.kind is FailureKind.CONNECTION:
                 raise failure from None
+            if failure.kind is FailureKind.PERMISSION:
+                # The user may call the contract, or we'd not be here: the pack's own grants are incomplete.
+                what = f"the pack in schema {schema!r} lacks a grant: {failure.message}"
+                failure = PollError(failure.kind, what, "run `pgque-exporter sql install` again")
             self._failures.append(PackFailure(schema, failure))
             if self._savepoints:
                 await self._connection.execute("rollback to savepoint pack")
@@ -325,16 +332,26 @@ class LabelCache:
         return labels
 
     def _parse(self, engine: str, text: str) -> _Parsed | None:
-        given = json.loads(text)
-        if not isinstance(given, dict) or any(
-            name not in CONTRACT_LABELS or not isinstance(value, str) or len(value) > LONGEST_LABEL
-            for name, value in given.items()
-        ):
+        try:
+            given = json.loads(text)
+        except (ValueError, RecursionError):  # no JSON, a number of thousands of digits, nested too deeply
+            return None
+        if not isinstance(given, dict) or not all(_is_label(*pair) for pair in given.items()):
             return None
         # An empty value is the same as no label to Prometheus, and so must not make a second series.
         names = tuple(name for name in CONTRACT_LABELS if given.get(name))
         base = (("engine", engine), ("database", self._database))
         return _Parsed(base + tuple((name, given[name]) for name in names), frozenset(names))
+
+
+def _is_label(name: str, value: object) -> bool:
+    if name not in CONTRACT_LABELS or not isinstance(value, str) or len(value) > LONGEST_LABEL:
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # half a surrogate pair, which the type json lets pass and no page can hold
+        return False
+    return True
 
 
 def _in_trouble(rows: _Rows, cache: LabelCache) -> bool:
@@ -473,4 +490,6 @@ def _checks(rows: _Rows, states: Sequence[tuple[Labels, float]]) -> Iterator[Hea
             given = dict(labels)
             if given["engine"] == engine and given.get("state") != "ok":
                 check = ":".join(filter(None, (given.get("check"), given.get("consumer"))))
-                yield HealthCheck(engine, given.get("queue", ""), check, given.get("state", "unknown"), "")
+                state = given.get("state")
+                known = state if state in _STATES else "unknown"
+                yield HealthCheck(engine, given.get("queue", ""), check, known, "")

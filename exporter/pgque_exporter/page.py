@@ -95,7 +95,12 @@ class Page:
         known = self._samples.get(name)
         if known is None or known[0] is not snapshot:
             writer = self._writers.setdefault(name, SampleWriter())
-            known = self._samples[name] = (snapshot, writer.samples(snapshot))
+            try:
+                samples = writer.samples(snapshot)
+            except Exception:  # it costs the target its place on the page, and the others nothing
+                log.exception("%s: the samples of this poll could not be written", name)
+                samples = {}
+            known = self._samples[name] = (snapshot, samples)
         return known[1]
 
     def _tail(self, form: Format) -> bytes:

@@ -17,6 +17,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 MASK = "***"
+_LONGEST_LINE = 500
 _SECRET_KEYS = ("password", "sslpassword", "oauth_client_secret")
 
 # Whatever else happens, these two shapes never pass.
@@ -83,6 +84,12 @@ class Redactor:
             result = self._pattern.sub(MASK, result)
         result = _KEY_VALUE.sub(rf"\1\2{MASK}", result)
         return _URI_USERINFO.sub(rf"\1{MASK}", result)
+
+
+def one_line(text: object, redact: Redactor) -> str:
+    """`text` redacted, on one line of limited length and without a full stop, so that a hint can follow."""
+    line = " ".join(redact(text).split()).rstrip(".")
+    return line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]}..."
 
 
 def _forms(secret: str) -> Iterator[str]:

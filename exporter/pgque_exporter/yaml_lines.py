@@ -29,7 +29,7 @@ class Document:
         line = node.start_mark.line if node is not None else 0
         for step in path:
             if isinstance(node, yaml.MappingNode):
-                pair = next((pair for pair in node.value if pair[0].value == step), None)
+                pair = next((pair for pair in node.value if pair[0].value == str(step)), None)
                 if pair is None:
                     break
                 node = pair[1]

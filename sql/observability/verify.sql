@@ -55,4 +55,12 @@ cross join lateral (values
         'there is no role pgque_monitor')
 ) f(found, problem)
 where f.found
-order by a.object, f.problem;
+union all
+-- What runs with its owner's rights must not pick up what a caller planted.
+select p.proname || '(' || oidvectortypes(p.proargtypes) || ')', 'is SECURITY DEFINER without a pinned search_path'
+from pg_catalog.pg_proc p
+where p.pronamespace = to_regnamespace(quote_ident(current_setting('pgque_exporter.schema')))
+    and p.prosecdef
+    and p.prosqlbody is null
+    and not exists (select from unnest(p.proconfig) setting where setting like 'search_path=%')
+order by 1, 2;

@@ -211,6 +211,50 @@ def test_verify_names_what_is_wrong(run: Run, pack_database: Database) -> None:
     assert run("sql", "verify", "--engine", "pgque", *where)[0] == 0
 
 
+# What a re-install mends, and a look at the contract's own grants doesn't show.
+BROKEN_INSIDE = {
+    "revoke execute on function pgque.observed() from pgque_monitor": (
+        "otel_metrics fails for pgque_monitor: permission denied for function observed"
+    ),
+    "revoke select on pgque.tick from pgque_monitor": (
+        "throughput fails for pgque_monitor: permission denied for table tick"
+    ),
+    "drop function pgque.require_consumer": "latency_percentiles fails for pgque_monitor: function ",
+}
+
+
+@pytest.mark.parametrize("fault", BROKEN_INSIDE)
+def test_verify_tries_what_it_finds_nothing_wrong_with(run: Run, pack_database: Database, fault: str) -> None:
+    connection = pack_database.connect()
+    create_queue(connection, "orders", "app")
+    connection.execute(fault.encode())
+    where = ("--dsn", pack_database.dsn())
+    code, out, _ = run("sql", "verify", *where)
+    assert code == 1
+    assert f"{pack_database.name}: pgque.{BROKEN_INSIDE[fault]}" in out
+    assert "whole and safe" not in out
+    assert run("sql", "install", *where)[0] == 0
+    assert run("sql", "verify", *where) == (
+        0, f"{pack_database.name}: pack in schema pgque: whole and safe\n", "",
+    )  # fmt: skip
+
+
+def test_verify_says_when_it_can_not_try(run: Run, pack_database: Database, login: str) -> None:
+    where = ("--dsn", pack_database.dsn(user=login))
+    code, out, _ = run("sql", "verify", *where)
+    assert code == 0
+    assert "whole and safe (not tried: this user can't become pgque_monitor)" in out
+
+
+def test_verify_finds_a_definer_that_can_be_led_astray(run: Run, pack_database: Database) -> None:
+    pack_database.connect().execute(
+        "create function pgque.helper() returns int language sql security definer as 'select 1'"
+    )
+    code, out, _ = run("sql", "verify", "--dsn", pack_database.dsn())
+    assert code == 1
+    assert "pgque.helper() is SECURITY DEFINER without a pinned search_path" in out
+
+
 def test_the_monitor_role_can_be_granted_on_the_way(run: Run, engine_database: Database, login: str) -> None:
     where = ("--dsn", engine_database.dsn())
     code, _, error = run("sql", "install", "--grant-to", "no_such_role", *where)

@@ -1,9 +1,19 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
+from pgque_exporter.demo.cluster import Cluster
 from tests.exporter.harness import ToyPack
-from tests.support.database import Database
+from tests.support.database import Database, new_database
+
+
+@pytest.fixture
+def other_database(cluster: Cluster) -> Iterator[Database]:
+    """A second fresh, empty database of the same server."""
+    with new_database(cluster) as fresh:
+        yield fresh
 
 
 @pytest.fixture

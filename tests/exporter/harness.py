@@ -80,13 +80,13 @@ class ToyPack:
         for table in ("row", "health"):
             self._connection.execute(sql.SQL("delete from {}.{}").format(self._schema, sql.Identifier(table)))
 
-    def replace_metrics(self, body: str) -> None:
-        """Give otel_metrics() another body."""
+    def replace_metrics(self, body: str, labels: str = "jsonb") -> None:
+        """Give otel_metrics() another body, and its labels another type."""
         self._connection.execute(
             sql.SQL(
-                "create or replace function {}.otel_metrics() returns table "
-                "(metric_name text, metric_type text, value numeric, labels jsonb) language sql as {}"
-            ).format(self._schema, sql.Literal(body))
+                "drop function {0}.otel_metrics(); create function {0}.otel_metrics() returns table "
+                "(metric_name text, metric_type text, value numeric, labels {1}) language sql as {2}"
+            ).format(self._schema, sql.Identifier(labels), sql.Literal(body))
         )
 
 

@@ -132,6 +132,14 @@ def test_bad_configuration_is_exit_code_2_and_one_line(run: Run, tmp_path: Path)
         assert run(command, "--config", "x", "--dsn", "y")[0] == 2
 
 
+def test_a_misspelt_variable_is_a_warning(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGQUE_INTERVALL", "5s")
+    _, out, err = run("check", "--json", "--dsn", "host=127.0.0.1 port=1 dbname=x user=x")
+    warning = "unknown variable PGQUE_INTERVALL. Did you mean PGQUE_INTERVAL?"
+    assert err == f"pgque-exporter: warning: {warning}\n"
+    assert json.loads(out)["ok"] is False
+
+
 HIDDEN = "hunter2"
 LEAKY = [
     f"postgresql://u:{HIDDEN}@127.0.0.1:1/d",

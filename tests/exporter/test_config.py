@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from pgque_exporter.config import Config, Listen, load_environment, load_file
+from pgque_exporter.config import Config, Listen, load_environment, load_file, misspelt
 from pgque_exporter.errors import UserError
 
 GOOD = """\
@@ -58,6 +59,11 @@ def test_defaults_follow_from_the_interval(tmp_path: Path) -> None:
     assert config.otlp is None
 
 
+def test_what_a_slow_poll_found_stays_until_the_next_slow_poll_ends(tmp_path: Path) -> None:
+    config = load_file(write(tmp_path, "interval: 1s\ntimeout: 10s\ntargets:\n  - dsn: dbname=shop\n"))
+    assert config.targets[0].stale_after == 21.0
+
+
 def test_secrets_are_not_in_the_representation(tmp_path: Path) -> None:
     text = GOOD.replace("user=monitor", "user=monitor password=hunter2")
     assert "hunter2" not in repr(load_file(write(tmp_path, text)))
@@ -88,10 +94,12 @@ MISTAKES = {
     "bad duration": (TARGET + "    timeout: 5 sec\n", 3, "timeout: '5 sec' is not a duration"),
     "duration too long": (f"interval: 25h\n{TARGET}", 1, "'25h' is out of range"),
     "zero duration": (f"\ninterval: 0s\n{TARGET}", 2, "'0s' is out of range"),
-    "stale before the next poll": (
-        f"stale_after: 5s\n{TARGET}",
+    "number as a key": (f"5: x\n{TARGET}", 1, "unknown key 5. Known here: interval, listen"),
+    "number as a target's key": (TARGET + "    5: x\n", 3, "unknown key 5. Known here: dsn, interval"),
+    "stale before the next poll ends": (
+        f"stale_after: 24s\n{TARGET}",
         1,
-        "stale_after is shorter than the interval",
+        "stale_after is shorter than interval and timeout of 'shop' together",
     ),
     "port too high": (f"listen: 127.0.0.1:70000\n{TARGET}", 1, "'70000' is not a port"),
     "port no number": (f"listen: 127.0.0.1:http\n{TARGET}", 1, "'http' is not a port"),
@@ -135,11 +143,25 @@ MISTAKES = {
         5,
         "characters that headers can't have",
     ),
-    "header no text": (TARGET + "otlp:\n  endpoint: http://c\n  headers:\n    a: 5\n", 6, "a must be text"),
+    "header no text": (
+        TARGET + "otlp:\n  endpoint: http://c\n  headers:\n    a: 5\n",
+        6,
+        "otlp.headers.a must be text, in quotes",
+    ),
+    "header's name no text": (
+        TARGET + "otlp:\n  endpoint: http://c\n  headers:\n    5: a\n",
+        6,
+        "otlp.headers.5 must be text, in quotes",
+    ),
     "ca file missing": (
         TARGET + "otlp:\n  endpoint: https://c\n  ca_file: /no/such\n",
         5,
         "can't read /no/such",
+    ),
+    "ca file without a certificate": (
+        TARGET + "otlp:\n  endpoint: https://c\n  ca_file: /dev/null\n",
+        5,
+        "/dev/null holds no certificate. Name a file in PEM form",
     ),
     "log level": (f"log_level: loud\n{TARGET}", 1, "log_level must be 'debug', 'info', 'warning' or 'error'"),
     "key twice": (f"{TARGET}interval: 1s\ninterval: 2s\n", 4, "'interval' stands here a second time"),
@@ -228,24 +250,65 @@ def test_the_dsn_option_comes_before_the_variable() -> None:
     assert config.targets[0].name == "two"
 
 
+def test_an_empty_dsn_is_none() -> None:
+    with pytest.raises(UserError, match="no database is given"):
+        environment(PGQUE_DSN="", PGUSER="monitor")
+    with pytest.raises(UserError, match="--dsn: the dsn is empty"):
+        load_environment({"PGQUE_DSN": "dbname=one", "PGHOST": "db"}, dsn="")
+
+
+def test_the_hint_names_the_variables_that_count() -> None:
+    with pytest.raises(UserError) as caught:
+        environment()
+    named = re.findall(r"\bPG(?!QUE)[A-Z]+", str(caught.value))
+    assert named
+    for variable in named:
+        assert environment(**{variable: "x"}).targets
+
+
+def test_a_misspelt_variable_is_named_and_others_are_left_alone() -> None:
+    environ = dict.fromkeys(
+        (
+            "PGQUE_INTERVALL", "PGQUE_PASSWORD", "PGQUE_STALE", "PGQUE_INTERVAL", "INTERVALL",
+            "PGQUE_SERVICE_HOST", "PGQUE_SERVICE_PORT_HTTP", "PGQUE_PORT", "PGQUE_PORT_9718_TCP_ADDR",
+            "PGQUE_EXPORTER_SERVICE_HOST", "PGQUE_EXPORTER_PORT",
+        ),
+        "1",
+    )  # fmt: skip
+    assert misspelt(environ) == [
+        "unknown variable PGQUE_INTERVALL. Did you mean PGQUE_INTERVAL?",
+        "unknown variable PGQUE_PASSWORD. Did you mean PGQUE_PASSWORD_FILE?",
+        "unknown variable PGQUE_STALE. Did you mean PGQUE_STALE_AFTER?",
+    ]
+
+
 @pytest.mark.parametrize(
     ("variables", "message"),
     [
         ({}, "no database is given. Set PGQUE_DSN"),
         ({"PGQUE_DSN": "nonsense"}, "PGQUE_DSN: the dsn is not"),
-        ({"PGQUE_DSN": "", "PGQUE_INTERVAL": "1"}, "PGQUE_INTERVAL: interval: '1' is not a duration"),
-        ({"PGQUE_DSN": "", "PGQUE_TIMEOUT": "1 day"}, "PGQUE_TIMEOUT: timeout: '1 day' is not a duration"),
-        ({"PGQUE_DSN": "", "PGQUE_LISTEN": "x"}, "PGQUE_LISTEN: listen: 'x' is not host:port"),
-        ({"PGQUE_DSN": "", "PGQUE_PASSWORD_FILE": "/no"}, "PGQUE_PASSWORD_FILE: can't read /no"),
+        ({"PGQUE_DSN": "dbname=x", "PGQUE_INTERVAL": "1"}, "PGQUE_INTERVAL: interval: '1' is not a duration"),
         (
-            {"PGQUE_DSN": "", "OTEL_EXPORTER_OTLP_ENDPOINT": "c:4317"},
+            {"PGQUE_DSN": "dbname=x", "PGQUE_TIMEOUT": "1 day"},
+            "PGQUE_TIMEOUT: timeout: '1 day' is not a duration",
+        ),
+        ({"PGQUE_DSN": "dbname=x", "PGQUE_LISTEN": "x"}, "PGQUE_LISTEN: listen: 'x' is not host:port"),
+        ({"PGQUE_DSN": "dbname=x", "PGQUE_PASSWORD_FILE": "/no"}, "PGQUE_PASSWORD_FILE: can't read /no"),
+        (
+            {"PGQUE_DSN": "dbname=x", "OTEL_EXPORTER_OTLP_ENDPOINT": "c:4317"},
             "OTEL_EXPORTER_OTLP_ENDPOINT: endpoint is",
         ),
-        ({"PGQUE_DSN": "", "OTEL_EXPORTER_OTLP_TIMEOUT": "10s"}, "OTEL_EXPORTER_OTLP_TIMEOUT: '10s' is not"),
-        ({"PGQUE_DSN": "", "OTEL_EXPORTER_OTLP_HEADERS": "a"}, "OTEL_EXPORTER_OTLP_HEADERS: headers can't"),
+        (
+            {"PGQUE_DSN": "dbname=x", "OTEL_EXPORTER_OTLP_TIMEOUT": "10s"},
+            "OTEL_EXPORTER_OTLP_TIMEOUT: '10s' is not",
+        ),
+        (
+            {"PGQUE_DSN": "dbname=x", "OTEL_EXPORTER_OTLP_HEADERS": "a"},
+            "OTEL_EXPORTER_OTLP_HEADERS: headers can't",
+        ),
         (
             {
-                "PGQUE_DSN": "",
+                "PGQUE_DSN": "dbname=x",
                 "OTEL_EXPORTER_OTLP_ENDPOINT": "http://c",
                 "OTEL_EXPORTER_OTLP_PROTOCOL": "udp",
             },

@@ -68,6 +68,8 @@ def test_bad_rows_are_counted_and_cost_only_themselves(database: Database, toy: 
         '{"secret": "x"}',
         '{"queue": "q", "consumer": "not of this metric"}',
         f'{{"queue": "{"x" * 1025}"}}',
+        f'{{"queue": {"[" * 2000}{"]" * 2000}}}',
+        '{"queue": 1e5000}',
     ):
         toy.add_raw("pgque.queue.depth", 1, labels)
     toy.add("pgque.queue.depth", 8, queue="good")
@@ -80,7 +82,46 @@ def test_bad_rows_are_counted_and_cost_only_themselves(database: Database, toy: 
         "pgque.queue.depth": {"good": 7.0},
         "pgque.queue.unticked_events": {"tiny": 0.0},
     }
-    assert dropped(result) == {"unknown_metric": 4, "invalid_label": 9, "duplicate": 1, "no_value": 6}
+    assert dropped(result) == {"unknown_metric": 4, "invalid_label": 11, "duplicate": 1, "no_value": 6}
+
+
+# What the types json and text let pass, and jsonb doesn't.
+POISON = (
+    """'{"queue": "\\ud800x"}'""",
+    """'{"queue": '""",
+    """'{"a": ' || repeat('[', 2000) || repeat(']', 2000) || '}'""",
+)
+
+
+@pytest.mark.parametrize("labels", POISON)
+def test_labels_that_no_page_can_hold_cost_only_their_row(
+    database: Database, toy: ToyPack, labels: str
+) -> None:
+    depth = "select 'pgque.queue.depth', 'gauge', 1.0"
+    toy.replace_metrics(f"""{depth}, '{{"queue": "good"}}'::text union all {depth}, {labels}""", "text")
+    result = poll(database.dsn())
+    assert values(result) == {"pgque.queue.depth": {"good": 1.0}}
+    assert dropped(result) == {"invalid_label": 1}
+
+
+def test_columns_of_any_type_are_texts(database: Database, toy: ToyPack) -> None:
+    toy.add("pgque.queue.health_state", 1, queue="5", check="lag", state="critical")
+    database.connect().execute(
+        "drop function toy_observability.queue_health(), toy_observability.health_checks();"
+        "create function toy_observability.queue_health() returns table "
+        "(queue_name int, check_name json, status name, detail bytea) language sql as "
+        """$$ select 5, '{"a": 1}'::json, 'critical'::name, 'why'::bytea $$;"""
+        "create function toy_observability.health_checks() returns table "
+        "(check_name int, subject name, meaning text) language sql as "
+        "$$ values (7, 'queue'::name, ''), (null, 'queue', '') $$"
+    )
+    result = poll(database.dsn())
+    [check] = result.snapshot.checks
+    assert (check.queue, check.check, check.status) == ("5", '{"a": 1}', "critical")
+    assert result.packs[0].queue_checks == ("7",)
+    assert set(values(result)["pgque.queue.health_state"]) == {
+        f"5/{check}/{state}" for check in ("lag", "7") for state in ("ok", "warning", "critical", "unknown")
+    }
 
 
 def test_labels_of_any_kind_arrive_unharmed(database: Database, toy: ToyPack) -> None:
@@ -166,6 +207,12 @@ def test_details_are_asked_for_only_when_something_is_wrong(database: Database, 
     assert "asked" in failure.error.message
 
 
+def test_a_state_that_nobody_knows_is_unknown(database: Database, toy: ToyPack) -> None:
+    toy.add("pgque.queue.health_state", 1, queue="q", check="lag", state="on holiday")
+    [check] = poll(database.dsn()).snapshot.checks
+    assert (check.queue, check.check, check.status) == ("q", "lag", "unknown")
+
+
 def test_checks_come_in_the_words_of_the_database(database: Database, toy: ToyPack) -> None:
     toy.add_health("q", "lag:mailer", "critical", "mailer is 3 hours behind")
     toy.add_health("q", "rotation", "unknown", "no idea")
@@ -242,6 +289,29 @@ def test_missing_grants_are_named_with_the_remedy(
     assert error.kind is FailureKind.PERMISSION
     assert "toy_observability" in error.message
     assert f"grant pgque_monitor to {user}" in str(error.hint)
+
+
+def test_a_grant_missing_inside_of_a_pack_is_its_installer_s_to_mend(
+    database: Database, toy: ToyPack
+) -> None:
+    with monitor(database, "toy_observability") as user:
+        database.connect().execute(f"revoke select on toy_observability.row from {user}")
+        error = poll_error(database.dsn(user=user))
+    assert (error.kind, error.message, error.hint) == (
+        FailureKind.PERMISSION,
+        "the pack in schema 'toy_observability' lacks a grant: permission denied for table row",
+        "run `pgque-exporter sql install` again",
+    )
+
+
+def test_an_error_quotes_neither_rows_nor_sql(database: Database, toy: ToyPack) -> None:
+    connection = database.connect()
+    connection.execute(
+        "create function toy_observability.fail() returns text language plpgsql as $$ begin "
+        "raise exception 'no luck' using detail = 'row (hunter2)', hint = 'ask hunter2'; end $$"
+    )
+    toy.replace_metrics("select toy_observability.fail(), '', 1.0, '{}'::jsonb")
+    assert poll_error(database.dsn()).message == "no luck"
 
 
 def test_a_planted_pack_is_ignored_unless_named(database: Database, toy: ToyPack) -> None:

@@ -178,7 +178,7 @@ def grpc_collector(*answers: Any) -> Iterator[Collector]:
                     detail.Pack(RetryInfo(retry_delay=Duration(nanos=int(delay * 1e9))))
                     status = Status(code=code.value[0], details=[detail])
                     context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
-                context.abort(code, "no")
+                context.abort(code, "no\nkey hunter2 " + "x" * 1000)
             return ExportMetricsServiceResponse(
                 partial_success=ExportMetricsPartialSuccess(rejected_data_points=answer or 0)
             )
@@ -315,6 +315,16 @@ def test_what_grpc_answers_mean(case: str) -> None:
     with grpc_collector(*answers) as collector:
         ledger = deliver(collector.url, "grpc", [snapshot(1, 2, 3)])
         assert (ledger.exported, ledger.rejected, ledger.dropped, collector.calls) == expected
+
+
+def test_trouble_is_one_line_with_the_endpoint_and_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
+    with grpc_collector((grpc.StatusCode.INVALID_ARGUMENT, None)) as collector:
+        deliver(f"{collector.url}/secret-path", "grpc", [snapshot(1), snapshot(2)])
+    [record] = [record for record in caplog.records if record.levelname == "WARNING"]
+    line = record.getMessage()
+    assert line.startswith(f"metrics not delivered to {collector.url}: INVALID_ARGUMENT: no key *** xxx")
+    assert line.endswith("xxx...; check otlp.endpoint and otlp.headers, and see the collector's log")
+    assert len(line) < 700
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "http"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import urllib.request
 import zlib
@@ -11,9 +12,13 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from pgque_exporter.exposition import Format
+from pgque_exporter.page import Page
+from pgque_exporter.snapshot import Family, Series, Snapshot
+from pgque_exporter.state import TargetState
 from pgque_exporter.status_page import duration
+from pgque_exporter.telemetry import Telemetry
 from pgque_exporter.web import accepts_gzip, preferred_format
-from tests.exporter.harness import ToyPack, config, running, target
+from tests.exporter.harness import CATALOGUE, DEPTH, ToyPack, config, running, snapshot, target
 from tests.support.database import Database, wait_until
 
 PROMETHEUS = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.1"
@@ -144,6 +149,50 @@ def test_every_endpoint_of_a_service_with_one_database(database: Database, toy: 
         request = urllib.request.Request(service.url + "/metrics", method="HEAD")  # noqa: S310
         with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310
             assert (response.status, response.read()) == (200, b"")
+
+
+def test_a_database_with_poisoned_labels_leaves_the_other_its_pages(
+    database: Database, other_database: Database, toy: ToyPack
+) -> None:
+    toy.add("pgque.queue.depth", 7, queue="fine")
+    poisoned = ToyPack(other_database.connect())
+    poisoned.replace_metrics(
+        """select 'pgque.queue.depth', 'gauge', 1.0, '{"queue": "\\ud800x"}'::json
+           union all select 'pgque.queue.health_state', 'gauge', 1.0,
+                            '{"queue": "q", "check": "lag", "state": "on holiday"}'""",
+        "json",
+    )
+    targets = target(database.dsn(), "one"), target(other_database.dsn(), "two")
+    with running(config(*targets)) as service:
+        wait_until(lambda: service.get("/readyz").status == 200, what="both polled")
+        wait_until(lambda: service.sample("pgque_queue_depth{") == 7, what="the healthy one's series")
+        dropped = 'pgque_exporter_series_dropped_total{database="two",reason="invalid_label"}'
+        assert (service.sample(dropped) or 0) >= 1
+        for path in ("/", "/api/v1/status", "/healthz"):
+            answer = service.get(path)
+            assert answer.status == 200
+            assert "two" in answer.text
+
+
+def test_samples_that_can_not_be_written_leave_the_other_targets_theirs(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Should a text ever get past the poll that no page can hold."""
+    bad = Snapshot("two", 0, 0, (Family(DEPTH, (Series((("queue", "\ud800"),), 1.0),)),), (), 0, {})
+    states = [
+        TargetState(shot.database, 15, 60, polled=True, snapshot=shot, snapshot_clock=time.monotonic())
+        for shot in (snapshot(7), bad)
+    ]
+
+    async def render() -> str:
+        page = Page(CATALOGUE, lambda: states, Telemetry(CATALOGUE, {}))
+        await page._build()
+        return (await page.render(Format.TEXT, gzip=False)).decode()
+
+    text = asyncio.run(render())
+    assert 'pgque_queue_depth{engine="toy",database="shop",queue="q0"} 7\n' in text
+    assert 'pgque_up{database="two"} 1\n' in text
+    assert "two: the samples of this poll could not be written" in caplog.text
 
 
 def _without_times(page: bytes) -> list[bytes]:

@@ -1,10 +1,11 @@
-"""Links in the documents lead somewhere, and no file tells of the machine that it was written on."""
+"""What documents and programs name is there, and no file tells of the machine that it was written on."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+from pgque_exporter import config
 from tests.support.repository import ROOT, tracked_files
 
 # Put together here, so that this file doesn't hold them either.
@@ -54,6 +55,36 @@ def test_links_resolve() -> None:
     documents = tracked_files("*.md")
     assert documents
     assert [link for document in documents for link in broken_links(document)] == []
+
+
+def test_the_readme_names_every_setting() -> None:
+    section = (
+        (ROOT / "README.md").read_text("utf-8").partition("| file | environment |")[2].partition("\n\n")[0]
+    )
+    keys: list[str] = []
+    for prefix, model in (
+        ("", config._RawConfig),
+        ("targets[].", config._RawTarget),
+        ("otlp.", config._RawOtlp),
+    ):
+        keys += [prefix + name for name in model.model_fields if prefix + name not in ("targets", "otlp")]
+    assert sorted(re.findall(r"`([a-z_.\[\]]+)`", "\n".join(column(section, 1)))) == sorted(keys)
+    named = re.findall(r"`([A-Z_]+)`", "\n".join(column(section, 2)))
+    assert sorted(named) == sorted(config.ENVIRONMENT)
+
+
+def column(table: str, number: int) -> list[str]:
+    return [line.split("|")[number] for line in table.splitlines() if line.startswith("|")]
+
+
+def test_files_that_a_bench_names_exist() -> None:
+    named = {
+        (bench, name)
+        for bench in tracked_files("bench/*.py")
+        for name in re.findall(r"[\w-]+(?:/[\w.-]+)+\.\w+", bench.read_text("utf-8"))
+    }
+    assert named
+    assert [f"{bench.name}: {name}" for bench, name in sorted(named) if not (ROOT / name).exists()] == []
 
 
 def test_no_file_names_a_machine_or_a_package_index() -> None:

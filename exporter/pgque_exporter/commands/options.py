@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 
-from pgque_exporter.config import Config, load_environment, load_file
+from pgque_exporter.config import Config, load_environment, load_file, misspelt
 from pgque_exporter.redaction import Redactor
 
 
@@ -25,6 +26,8 @@ def load_config(arguments: argparse.Namespace) -> Config:
     """The configuration that the options and the environment ask for; UserError if it is wrong."""
     if arguments.config is not None:
         return load_file(arguments.config)
+    for line in misspelt(os.environ):
+        print(f"pgque-exporter: warning: {line}", file=sys.stderr)
     return load_environment(os.environ, dsn=arguments.dsn)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import sys
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from typing import Any, LiteralString
 
 import psycopg
 from psycopg import errors
@@ -15,9 +16,9 @@ from psycopg import sql as composing
 from pgque_exporter import sqlfiles
 from pgque_exporter.commands.options import add_config_options, load_config, redactor
 from pgque_exporter.config import TargetConfig
-from pgque_exporter.connection import Connection, PollError, classified, close, connect, one_line
+from pgque_exporter.connection import Connection, PollError, classified, close, connect
 from pgque_exporter.errors import UserError
-from pgque_exporter.redaction import Redactor
+from pgque_exporter.redaction import Redactor, one_line
 from pgque_exporter.terminal import printable
 
 MONITOR_ROLE = "pgque_monitor"
@@ -182,11 +183,15 @@ def _verify(arguments: argparse.Namespace) -> int:
         total = 0
         for schema in schemas:
             findings = await session.findings(schema)
+            tried = not findings and await session.can_monitor()
+            if tried:
+                findings = await session.failing_calls(schema)
             total += len(findings)
             for what, problem in findings:
                 session.say(f"{schema}.{what} {problem}")
             if not findings:
-                session.say(f"pack in schema {schema}: whole and safe")
+                untried = "" if tried else f" (not tried: this user can't become {MONITOR_ROLE})"
+                session.say(f"pack in schema {schema}: whole and safe{untried}")
         return 1 if total else 0
 
     return _in_each_database(arguments, verify)
@@ -256,6 +261,26 @@ order by 1
 """
 
 
+# The contract as it is called: what a function needs inside of it shows only when it runs.
+_CALLS: tuple[LiteralString, ...] = (
+    "observability_info()",
+    "health_checks()",
+    "queue_stats()",
+    "consumer_stats()",
+    "queue_health()",
+    "otel_metrics()",
+    "stuck_consumers('1 hour')",
+)
+# Those about one queue or consumer are tried with the first there is.
+_CALLS_FOR_ONE: tuple[LiteralString, ...] = (
+    "in_flight(queue_name)",
+    "throughput(queue_name, '1 hour', '10 minutes')",
+    "error_rate(queue_name, '1 hour', '10 minutes')",
+    "latency_percentiles(queue_name, consumer_name, '1 hour')",
+)
+_ONE: LiteralString = "(select queue_name, consumer_name from {schema}.consumer_stats() limit 1) one, "
+
+
 class _Session:
     """A connection to one database that turns its refusals into errors for a person."""
 
@@ -300,6 +325,43 @@ class _Session:
             return [(str(what), str(problem)) for what, problem in await cursor.fetchall()]
         except psycopg.Error as error:
             raise self._refusal(error) from None
+
+    async def can_monitor(self) -> bool:
+        """Whether this user may call the contract as the monitor role."""
+        try:
+            async with self._monitoring():
+                return True
+        except errors.InsufficientPrivilege:
+            return False
+
+    async def failing_calls(self, schema: str) -> list[tuple[str, str]]:
+        """Calls of the contract that fail for the monitor role, as pairs of call and problem."""
+        within = composing.Identifier(schema)
+        one = composing.SQL(_ONE).format(schema=within)
+        nothing = composing.Composed([])
+        tries = [(call, nothing) for call in _CALLS] + [(call, one) for call in _CALLS_FOR_ONE]
+        failing: list[tuple[str, str]] = []
+        for call, source in tries:
+            statement = composing.SQL("select * from {}{}.{}").format(source, within, composing.SQL(call))
+            try:
+                async with self._monitoring():
+                    await self._connection.execute(statement)
+            except psycopg.Error as error:
+                if self._connection.broken:
+                    raise self._refusal(error) from None
+                problem = one_line(error.diag.message_primary or error, self._redact)
+                failing.append((call.partition("(")[0], f"fails for {MONITOR_ROLE}: {problem}"))
+        return failing
+
+    @contextlib.asynccontextmanager
+    async def _monitoring(self) -> AsyncIterator[None]:
+        """A transaction as the service has it: as the monitor role, read-only, and without a trace."""
+        async with self._connection.transaction(force_rollback=True):
+            await self._connection.execute("set transaction read only")
+            await self._connection.execute("set local search_path = pg_catalog, pg_temp")
+            role = composing.Identifier(MONITOR_ROLE)
+            await self._connection.execute(composing.SQL("set local role {}").format(role))
+            yield
 
     def _refusal(self, error: psycopg.Error) -> _Refused:
         message = error.diag.message_primary

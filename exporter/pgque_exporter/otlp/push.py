@@ -15,11 +15,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from pgque_exporter.config import OtlpConfig
 from pgque_exporter.otlp.encode import Batch, SnapshotEncoder
 from pgque_exporter.otlp.transport import DeliveryError, Rejected, Retry, Transport, Undelivered
-from pgque_exporter.redaction import Redactor
+from pgque_exporter.redaction import Redactor, one_line
 from pgque_exporter.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
@@ -69,6 +70,8 @@ class Pusher:
         redact: Redactor,
     ) -> None:
         self.ledger = Ledger()
+        url = urlsplit(config.endpoint)
+        self._collector = f"{url.scheme}://{url.netloc}"  # a path may hold a key
         self._timeout = config.timeout
         self._transport = make_transport(config)
         self._resource = resource
@@ -203,14 +206,15 @@ class Pusher:
                 self._settle("exported", batch.points - rejected)
                 if self._trouble is not None:
                     self._trouble = None
-                    log.info("the collector takes metrics again")
+                    log.info("%s takes metrics again", self._collector)
                 return
 
     def _give_up(self, batch: Batch, trouble: DeliveryError) -> None:
         self._settle("rejected" if isinstance(trouble, Rejected) else "dropped", batch.points)
         if self._trouble is not type(trouble):
             self._trouble = type(trouble)
-            log.warning("metrics not delivered to the collector: %s", self._redact(trouble))
+            text = one_line(trouble, self._redact)
+            log.warning("metrics not delivered to %s: %s; %s", self._collector, text, trouble.hint)
 
     def _settle(self, outcome: str, points: int) -> None:
         if points:

@@ -19,11 +19,18 @@ class Transport(Protocol):
 
 
 class DeliveryError(Exception):
-    """A request that did not arrive whole and well. The message holds no secret."""
+    """A request that did not arrive whole and well; `hint` says what to do.
+
+    The message may be the collector's own words, of any length and kind.
+    """
+
+    hint: str
 
 
 class Retry(DeliveryError):
     """Trouble that may pass; `after` is how long the collector asked to be left alone, in seconds."""
+
+    hint = "see whether the collector is up and reachable from here"
 
     def __init__(self, message: str, after: float | None = None) -> None:
         self.after = after
@@ -33,6 +40,10 @@ class Retry(DeliveryError):
 class Rejected(DeliveryError):
     """The collector has read the request and will not take it, today or tomorrow."""
 
+    hint = "check otlp.endpoint and otlp.headers, and see the collector's log"
+
 
 class Undelivered(DeliveryError):
     """Something answered that isn't an OTLP receiver."""
+
+    hint = "check otlp.endpoint and otlp.protocol"
