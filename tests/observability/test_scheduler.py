@@ -18,6 +18,8 @@ import pytest
 from psycopg.rows import dict_row
 
 from pgque_exporter.demo.cluster import Cluster
+from pgque_exporter.overview import queues
+from tests.exporter.harness import poll
 from tests.support.database import ENGINE_INSTALL, PACK_INSTALL, run_file, wait_until
 from tests.support.debian import EXTENSIONS, Unavailable, postgres
 from tests.support.observed import Connection, one
@@ -427,7 +429,16 @@ def test_real_jobs_and_their_real_runs() -> None:
             assert "job 1 last succeeded" in detail(db)
             assert "job 2 failed" in detail(db, "pg_cron_maint")
             query = "select end_time - start_time as took from cron.job_run_details where jobid = 1"
-            assert durations(db) == [one(db, query)["took"].total_seconds()]
+            took = one(db, query)["took"].total_seconds()
+            assert durations(db) == [took]
+
+            snapshot = poll(cluster.dsn(CRON_DATABASE)).snapshot
+            found = {family.metric.name: family.series for family in snapshot.families}
+            assert [series.value for series in found[DURATION]] == [took]
+            assert [(check.queue, check.check, check.status) for check in snapshot.checks] == [
+                ("system", "pg_cron_maint", "warning")
+            ]
+            assert queues(snapshot) == ()
 
             db.execute("select cron.alter_job(1, active => false)")
             db.execute("select cron.unschedule('maint')")
