@@ -1614,6 +1614,67 @@ end;
 revoke all on function pgque.otel_metrics() from public;
 grant execute on function pgque.otel_metrics() to pgque_monitor;
 
+-- ---- sql/observability/pgq_family/metrics_buffer.sql
+
+-- What otel_metrics() said at earlier times, for where nothing may leave the database; buffer_metrics()
+-- fills it (specification 5.3). A row takes up to 170 bytes, index included.
+create table if not exists pgque.metrics_buffer (
+    collected_at timestamptz not null,  -- the same for all rows of a collection
+    metric_name text not null,
+    metric_type text not null,
+    value numeric not null,
+    labels jsonb not null
+);
+
+-- A BRIN index would be smaller, but rows go round in here: once space is used again, its ranges span all
+-- times, and deleting the oldest rows reads the whole table.
+create index if not exists metrics_buffer_collected_at_idx on pgque.metrics_buffer (collected_at);
+
+revoke all on pgque.metrics_buffer from public;
+grant select on pgque.metrics_buffer to pgque_monitor, pgque_admin;
+
+-- ---- sql/observability/pgq_family/buffer_metrics.sql
+
+-- Append what otel_metrics() says now to metrics_buffer and drop what is older than `keep`; to be called by
+-- a scheduler. Returns the number of rows appended.
+--
+-- So that shortening `keep` doesn't end in one long transaction, a call drops no more than twice what it
+-- appends or 10,000 rows: the buffer shrinks call by call.
+create or replace function pgque.buffer_metrics(keep interval default '1 day')
+returns bigint
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+set jit = off
+as $$
+declare
+    appended bigint;
+begin
+    if keep is null or keep <= interval '0' then
+        raise exception 'keep must be positive, not %', coalesce(keep::text, 'null')
+            using errcode = 'invalid_parameter_value';
+    end if;
+
+    insert into pgque.metrics_buffer (collected_at, metric_name, metric_type, value, labels)
+    select now(), m.metric_name, m.metric_type, m.value, m.labels
+    from pgque.otel_metrics() m;
+    get diagnostics appended = row_count;
+
+    delete from pgque.metrics_buffer b
+    where b.ctid = any (array(
+        select o.ctid
+        from pgque.metrics_buffer o
+        where o.collected_at < now() - keep
+        order by o.collected_at
+        limit greatest(appended * 2, 10000)
+        for update skip locked));  -- another call is at those
+    return appended;
+end
+$$;
+
+revoke all on function pgque.buffer_metrics(interval) from public;
+grant execute on function pgque.buffer_metrics(interval) to pgque_admin;
+
 -- ---- sql/observability/pgq_family/throughput.sql
 
 -- How fast the queue filled over a past period, bucket by bucket, from its ticks (specification 5.1).

@@ -2,6 +2,8 @@
 -- to the whole server and may be in use elsewhere).
 begin;
 
+drop function if exists pgque.buffer_metrics(interval);
+drop table if exists pgque.metrics_buffer;
 drop function if exists pgque.otel_metrics();
 drop function if exists pgque.queue_health();
 drop function if exists pgque.health_checks();
