@@ -26,6 +26,7 @@ class Source(StrEnum):
     """Who makes the metric."""
 
     CONTRACT = "contract"
+    SCHEDULER = "scheduler"
     INSTRUMENTATION = "instrumentation"
     SERVICE = "service"
 

@@ -444,19 +444,24 @@ def _complete_health(
     states = series.setdefault(HEALTH_STATE, {})
     statuses = series.setdefault(HEALTH_STATUS, {})
     current: dict[Labels, str] = {}  # state of a check, by the labels of the check
+    by_engine = {pack.engine: pack for pack in packs}
+
+    def checks_of(subject: Labels) -> tuple[str, ...]:
+        pack = by_engine[subject[0][1]]
+        return pack.consumer_checks if subject[-1][0] == "consumer" else pack.queue_checks
+
     subjects = dict.fromkeys(statuses)
     for labels, value in states.items():
         name, state = labels[-1]
         if value and name == "state" and state in _STATES:
             current[labels[:-1]] = state
-            if labels[-2][0] == "check":
+            name, check = labels[-2]
+            # A check of something else, such as the scheduler, tells of no queue.
+            if name == "check" and check in checks_of(labels[:-2]):
                 subjects[labels[:-2]] = None
 
-    by_engine = {pack.engine: pack for pack in packs}
     for subject in subjects:
-        pack = by_engine[subject[0][1]]
-        is_consumer = subject[-1][0] == "consumer"
-        for check in pack.consumer_checks if is_consumer else pack.queue_checks:
+        for check in checks_of(subject):
             current.setdefault((*subject, ("check", check)), "ok")
     for check_labels, state in current.items():
         for name, labels in zip(_STATES, cache.state_set(check_labels), strict=True):

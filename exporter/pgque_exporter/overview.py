@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pgque_exporter.contract import HEALTH_STATE, HEALTH_STATUS
 from pgque_exporter.health import worst
 from pgque_exporter.snapshot import HealthCheck, Snapshot
 
@@ -37,7 +38,8 @@ def queues(snapshot: Snapshot) -> tuple[QueueView, ...]:
     own: dict[_Key, dict[str, float]] = {}
     consumers: dict[_Key, dict[str, dict[str, float]]] = {}
     for family in snapshot.families:
-        if "check" in family.metric.labels:
+        # Health is told of more than queues: what has nothing else to tell isn't one.
+        if family.metric.name in (HEALTH_STATE, HEALTH_STATUS):
             continue
         for series in family.series:
             labels = dict(series.labels)

@@ -260,6 +260,68 @@ grant all on
     pgque.batch_id_seq, pgque.dead_letter_dl_id_seq
     to pgque_admin;
 
+-- ---- sql/pgque/logging/log_event.sql
+
+-- Write a structured event into the server log: one message `pgque.<component>.<level> <message>` with
+-- its attributes as JSON in DETAIL. The engine tells by it what it did to queues, consumers, dead letters
+-- and event tables; an application may add events of its own.
+--
+-- It never fails, because an event must not undo the operation it tells of: what can't be used is
+-- replaced, and the caller gets a warning. And the log knows no transaction: the line stays when the
+-- operation is rolled back.
+--
+-- An event carries names, ids and counts, never a payload. With each message of level LOG the server
+-- also logs the client's statement, which may hold one. It is told not to, where the owner of the engine
+-- has the right to tell it: a superuser has.
+
+create or replace function pgque.log_event(
+    i_level text, i_component text, i_message text, i_attrs jsonb default '{}'
+)
+returns void
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_level     text := lower(i_level);
+    v_component text := lower(i_component);
+    -- One line, and not a long one.
+    v_message   text := left(regexp_replace(coalesce(i_message, ''), '[[:cntrl:]]+', ' ', 'g'), 1000);
+    v_attrs     jsonb := coalesce(i_attrs, '{}');
+    v_may_hide  bool := (select r.rolsuper from pg_roles as r where r.rolname = current_user);
+    v_hide_from text := current_setting('log_min_error_statement');
+begin
+    if v_level is null or v_level not in ('debug', 'info', 'warning', 'error') then
+        raise warning 'log_event: the level must be debug, info, warning or error, not %', left(i_level, 60);
+        v_level := 'info';
+    end if;
+    if v_component is null or v_component !~ '^[a-z][a-z0-9_]{0,59}$' then
+        raise warning 'log_event: the component must be a name of at most 60 letters, digits and _, not %',
+            left(i_component, 60);
+        v_component := 'unknown';
+    end if;
+    if jsonb_typeof(v_attrs) <> 'object' then
+        raise warning 'log_event: the attributes must be a JSON object, not a JSON %', jsonb_typeof(v_attrs);
+        v_attrs := jsonb_build_object('attributes', v_attrs);
+    end if;
+    if octet_length(v_attrs::text) > 8192 then
+        raise warning 'log_event: the attributes are left out, they are larger than 8 kB';
+        v_attrs := jsonb_build_object('attributes_left_out_bytes', octet_length(v_attrs::text));
+    end if;
+
+    if v_may_hide then
+        perform set_config('log_min_error_statement', 'panic', true);
+    end if;
+    raise log 'pgque.%.% %', v_component, v_level, v_message using detail = v_attrs::text;
+    if v_may_hide then
+        perform set_config('log_min_error_statement', v_hide_from, true);
+    end if;
+end;
+$$;
+
+revoke all on function pgque.log_event(text, text, text, jsonb) from public;
+grant execute on function pgque.log_event(text, text, text, jsonb) to pgque_reader, pgque_writer;
+
 -- ---- sql/pgque/queue/grant_event_table.sql
 
 -- Who may see a queue's own tables. Internal: create_queue() calls it for each table it makes.
@@ -351,6 +413,8 @@ begin
     insert into pgque.tick (tick_queue, tick_id, tick_time, tick_event_seq)
     values (v_id, nextval(format('pgque.%I', v_parent || '_tick_seq')::regclass), clock_timestamp(), 0);
 
+    perform pgque.log_event('info', 'queue', 'queue created', jsonb_build_object(
+        'queue', create_queue.queue, 'queue_id', v_id));
     return 1;
 end;
 $$;
@@ -370,8 +434,11 @@ security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-    v_id       int4;
-    v_consumer int4;
+    v_id           int4;
+    v_sub          record;
+    v_consumers    int4 := 0;
+    v_retries      bigint;
+    v_dead_letters bigint;
 begin
     -- Consumers at work first, and let them finish: one of them may still have to refer to the row of
     -- the queue that is locked next.
@@ -402,12 +469,21 @@ begin
     end if;
 
     delete from pgque.retry_queue as r where r.ev_queue = v_id;
+    get diagnostics v_retries = row_count;
     delete from pgque.tick as t where t.tick_queue = v_id;
     delete from pgque.dead_letter as d where d.dl_queue_id = v_id;
-    for v_consumer in
-        delete from pgque.subscription as s where s.sub_queue = v_id returning s.sub_consumer
+    get diagnostics v_dead_letters = row_count;
+    for v_sub in
+        delete from pgque.subscription as s
+        using pgque.consumer as c
+        where s.sub_queue = v_id and c.co_id = s.sub_consumer
+        returning s.sub_consumer, s.sub_last_tick, c.co_name
     loop
-        perform pgque.forget_consumer(v_consumer);
+        perform pgque.forget_consumer(v_sub.sub_consumer);
+        perform pgque.log_event('info', 'consumer', 'consumer unregistered', jsonb_build_object(
+            'queue', drop_queue.queue, 'consumer', v_sub.co_name, 'tick_id', v_sub.sub_last_tick,
+            'reason', 'queue dropped'));
+        v_consumers := v_consumers + 1;
     end loop;
     delete from pgque.queue as q where q.queue_id = v_id;
 
@@ -415,6 +491,10 @@ begin
     execute format('drop sequence pgque.%I, pgque.%I',
                    'event_' || v_id || '_id_seq',
                    'event_' || v_id || '_tick_seq');
+
+    perform pgque.log_event('info', 'queue', 'queue dropped', jsonb_build_object(
+        'queue', drop_queue.queue, 'queue_id', v_id, 'consumers', v_consumers,
+        'retries_deleted', v_retries, 'dead_letters_deleted', v_dead_letters));
     return 1;
 end;
 $$;
@@ -802,6 +882,37 @@ $$;
 revoke all on function pgque.refuse_old_snapshot(text) from public;
 grant execute on function pgque.refuse_old_snapshot(text) to pgque_admin;
 
+-- ---- sql/pgque/tick/log_stale_snapshot.sql
+
+-- Log that a queue can't tick because its last tick knows transaction ids that this server hasn't given
+-- out yet. Internal to the ticker. It repeats with every attempt: nothing could be written down about
+-- having told it before.
+
+create or replace function pgque.log_stale_snapshot(queue_id int4)
+returns void
+language sql
+as $$
+    select pgque.log_event(
+        'error', 'ticker', 'transaction ids went backwards',
+        pg_catalog.jsonb_build_object(
+            'queue', q.queue_name,
+            'tick_id', t.tick_id,
+            'tick_xmax', pg_catalog.pg_snapshot_xmax(t.tick_snapshot)::text,
+            'server_xmax', pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text))
+    from pgque.queue as q
+    cross join lateral (
+        select t.tick_id, t.tick_snapshot
+        from pgque.tick as t
+        where t.tick_queue = q.queue_id
+        order by t.tick_id desc
+        limit 1
+    ) as t
+    where q.queue_id = log_stale_snapshot.queue_id
+$$;
+
+revoke all on function pgque.log_stale_snapshot(int4) from public;
+grant execute on function pgque.log_stale_snapshot(int4) to pgque_admin;
+
 -- ---- sql/pgque/tick/advance_sequence.sql
 
 -- Raise a sequence to at least the given value while others draw from it. Internal.
@@ -916,6 +1027,7 @@ language plpgsql
 as $$
 declare
     v_due  record;
+    v_last record;
     v_tick bigint;
 begin
     perform
@@ -931,6 +1043,13 @@ begin
         return null;
     end if;
 
+    select t.tick_id, t.tick_event_seq
+    into v_last
+    from pgque.tick as t
+    where t.tick_queue = tick_queue.queue_id
+    order by t.tick_id desc
+    limit 1;
+
     insert into pgque.tick (tick_queue, tick_id, tick_time, tick_snapshot, tick_event_seq)
     select
         q.queue_id, pg_catalog.nextval(q.queue_tick_seq::regclass), pg_catalog.clock_timestamp(),
@@ -940,6 +1059,13 @@ begin
     returning tick_id into v_tick;
 
     perform pg_catalog.pg_notify('pgque_' || v_due.queue_name, v_tick::text);
+    if v_due.event_seq < v_last.tick_event_seq then
+        perform pgque.log_event('warning', 'ticker', 'the event sequence is behind the last tick',
+            pg_catalog.jsonb_build_object(
+                'queue', v_due.queue_name, 'tick_id', v_tick, 'event_seq', v_due.event_seq,
+                'last_tick_id', v_last.tick_id, 'last_event_seq', v_last.tick_event_seq,
+                'events', v_due.event_seq - v_last.tick_event_seq));
+    end if;
     return v_tick;
 end;
 $$;
@@ -969,6 +1095,7 @@ begin
     for v_due in select d.* from pgque.due_ticks(null) as d loop
         -- One queue that can't tick must not stop the others.
         if v_due.ids_went_back then
+            perform pgque.log_stale_snapshot(v_due.queue_id);
             raise warning 'queue % can not tick: its last tick is ahead of this server''s transaction ids',
                 v_due.queue_name
                 using hint = format('select pgque.ticker(%L) says more.', v_due.queue_name);
@@ -1006,6 +1133,7 @@ begin
         return null;
     end if;
     if v_due.ids_went_back then
+        perform pgque.log_stale_snapshot(v_queue_id);
         raise exception 'queue % can not tick: its last tick is ahead of this server''s transaction ids',
             ticker.queue
             using errcode = 'object_not_in_prerequisite_state',
@@ -1199,7 +1327,7 @@ as $$
 declare
     v_queue    record;
     v_consumer int4;
-    v_role     text;
+    v_sub      record;
     v_tick     bigint;
 begin
     if register_consumer_at.consumer_name is null or register_consumer_at.consumer_name = '' then
@@ -1244,8 +1372,8 @@ begin
     on conflict (co_name) do update set co_name = excluded.co_name
     returning c.co_id into v_consumer;
 
-    select s.sub_role
-    into v_role
+    select s.sub_role, s.sub_last_tick
+    into v_sub
     from pgque.subscription as s
     where s.sub_queue = v_queue.queue_id
       and s.sub_consumer = v_consumer
@@ -1253,11 +1381,14 @@ begin
     if not found then
         insert into pgque.subscription (sub_queue, sub_consumer, sub_last_tick)
         values (v_queue.queue_id, v_consumer, v_tick);
+        perform pgque.log_event('info', 'consumer', 'consumer registered', jsonb_build_object(
+            'queue', register_consumer_at.queue_name, 'consumer', register_consumer_at.consumer_name,
+            'tick_id', v_tick));
         return 1;
     end if;
 
     if register_consumer_at.tick_pos is not null then
-        if v_role <> 'normal' then
+        if v_sub.sub_role <> 'normal' then
             raise exception 'consumer % of queue % is cooperative and can not be moved',
                 register_consumer_at.consumer_name, register_consumer_at.queue_name
                 using errcode = 'object_not_in_prerequisite_state';
@@ -1266,6 +1397,9 @@ begin
         set sub_last_tick = v_tick, sub_batch = null, sub_next_tick = null, sub_active = now()
         where s.sub_queue = v_queue.queue_id
           and s.sub_consumer = v_consumer;
+        perform pgque.log_event('info', 'consumer', 'consumer moved', jsonb_build_object(
+            'queue', register_consumer_at.queue_name, 'consumer', register_consumer_at.consumer_name,
+            'tick_id', v_tick, 'from_tick_id', v_sub.sub_last_tick));
     end if;
     return 0;
 end;
@@ -1300,9 +1434,10 @@ security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-    v_sub record;
+    v_sub     record;
+    v_retries bigint;
 begin
-    select s.sub_id, s.sub_consumer, s.sub_role
+    select s.sub_id, s.sub_consumer, s.sub_role, s.sub_last_tick
     into v_sub
     from pgque.subscription as s
     join pgque.queue as q on q.queue_id = s.sub_queue
@@ -1322,8 +1457,12 @@ begin
     end if;
 
     delete from pgque.retry_queue as r where r.ev_owner = v_sub.sub_id;
+    get diagnostics v_retries = row_count;
     delete from pgque.subscription as s where s.sub_id = v_sub.sub_id;
     perform pgque.forget_consumer(v_sub.sub_consumer);
+    perform pgque.log_event('info', 'consumer', 'consumer unregistered', jsonb_build_object(
+        'queue', unregister_consumer.queue_name, 'consumer', unregister_consumer.consumer_name,
+        'tick_id', v_sub.sub_last_tick, 'retries_deleted', v_retries));
     return 1;
 end;
 $$;
@@ -2114,9 +2253,11 @@ as $$
 declare
     v_sub record;
 begin
-    select s.sub_queue, s.sub_consumer
+    select s.sub_queue, s.sub_consumer, s.sub_next_tick, q.queue_name, c.co_name
     into v_sub
     from pgque.subscription as s
+    join pgque.queue as q on q.queue_id = s.sub_queue
+    join pgque.consumer as c on c.co_id = s.sub_consumer
     where s.sub_batch = event_dead.batch_id;
     if not found then
         raise exception 'batch not found: %', event_dead.batch_id
@@ -2132,7 +2273,16 @@ begin
         event_dead.ev_data, event_dead.ev_extra1, event_dead.ev_extra2,
         event_dead.ev_extra3, event_dead.ev_extra4)
     on conflict do nothing;
-    return case when found then 1 else 0 end;
+    if not found then
+        return 0;
+    end if;
+
+    -- The reason is the consumer's own text: enough of it to tell one kind of failure from another.
+    perform pgque.log_event('warning', 'dead_letter', 'event moved to the dead letters', jsonb_build_object(
+        'queue', v_sub.queue_name, 'consumer', v_sub.co_name, 'event_id', event_dead.event_id,
+        'batch_id', event_dead.batch_id, 'tick_id', v_sub.sub_next_tick,
+        'retries', coalesce(event_dead.ev_retry, 0), 'reason', left(event_dead.reason, 200)));
+    return 1;
 end;
 $$;
 
@@ -2350,6 +2500,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_queue record;
+    v_ticks bigint;
 begin
     perform pgque.refuse_old_snapshot('pgque.maint_rotate_tables_step1()');
 
@@ -2427,6 +2578,11 @@ begin
               where latest.tick_queue = v_queue.queue_id
           ) as needed (tick_id)
       );
+    get diagnostics v_ticks = row_count;
+
+    perform pgque.log_event('info', 'rotation', 'rotation step 1 done', jsonb_build_object(
+        'queue', maint_rotate_tables_step1.queue_name, 'from_table', v_queue.queue_cur_table,
+        'to_table', v_queue.next_table, 'ticks_deleted', v_ticks));
     return 1;
 end;
 $$;
@@ -2451,7 +2607,8 @@ security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-    v_count integer;
+    v_queue record;
+    v_count integer := 0;
 begin
     perform pgque.refuse_old_snapshot('pgque.maint_rotate_tables_step2()');
     if not exists (select from pgque.queue as q where q.queue_switch_step2 is null) then
@@ -2463,11 +2620,17 @@ begin
                   hint = 'Commit what was written before, then call it.';
     end if;
 
-    update pgque.queue as q
-    set queue_switch_step2 = pg_current_xact_id()
-    where q.queue_switch_step2 is null
-      and pg_visible_in_snapshot(q.queue_switch_step1, pg_current_snapshot());
-    get diagnostics v_count = row_count;
+    for v_queue in
+        update pgque.queue as q
+        set queue_switch_step2 = pg_current_xact_id()
+        where q.queue_switch_step2 is null
+          and pg_visible_in_snapshot(q.queue_switch_step1, pg_current_snapshot())
+        returning q.queue_name, q.queue_cur_table
+    loop
+        perform pgque.log_event('info', 'rotation', 'rotation step 2 done', jsonb_build_object(
+            'queue', v_queue.queue_name, 'table', v_queue.queue_cur_table));
+        v_count := v_count + 1;
+    end loop;
     return v_count;
 end;
 $$;

@@ -188,6 +188,13 @@ def test_a_pack_that_sends_only_states_gets_its_status_from_them(database: Datab
     assert values(result)["pgque.queue.health_status"] == {"q": 1.0}
 
 
+def test_a_check_of_something_else_than_a_queue_makes_no_queue(database: Database, toy: ToyPack) -> None:
+    toy.add("pgque.queue.health_state", 1, queue="system", check="scheduler", state="ok")
+    result = poll(database.dsn())
+    assert state_sets(result) == {"system/scheduler": ["ok"]}
+    assert values(result)["pgque.queue.health_status"] == {"system": 0.0}
+
+
 def test_details_are_asked_for_only_when_something_is_wrong(database: Database, toy: ToyPack) -> None:
     connection = database.connect()
     toy.add("pgque.queue.health_state", 1, queue="q", check="lag", state="ok")

@@ -10,7 +10,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.support.debian import POSTGRES_VERSION, PROGRAMS
+from tests.support.debian import EXTENSIONS, POSTGRES_VERSION, PROGRAMS
 from tests.support.repository import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
@@ -42,7 +42,7 @@ def test_every_dependency_has_its_reason_and_no_other_has() -> None:
     build = [Requirement(text) for text in PROJECT["build-system"]["requires"]]
     extras = PROJECT["project"]["optional-dependencies"]
     used = {requirement.name for requirement in [*requirements(*extras), *build]}
-    used |= {*PROGRAMS.values(), f"postgresql-{POSTGRES_VERSION}"}
+    used |= {*PROGRAMS.values(), f"postgresql-{POSTGRES_VERSION}", *EXTENSIONS}
     assert sorted(described) == sorted(used)
 
 

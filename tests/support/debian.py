@@ -30,6 +30,8 @@ PROGRAMS = {
     "promtool": "prometheus",
 }
 POSTGRES_VERSION = 15
+# Extensions that tests want in that PostgreSQL: all of them in one unpacked server.
+EXTENSIONS = (f"postgresql-{POSTGRES_VERSION}-cron",)
 
 _APT_OPTIONS = {
     "Debug::NoLocking": "1",  # the locks are of the system's folders, which we don't touch
@@ -256,10 +258,12 @@ def main() -> int:
             print(f"{name}: {find_program(name).path}")
         except Unavailable as error:
             print(f"{name}: none ({error})")
-    try:
-        print(f"PostgreSQL {POSTGRES_VERSION}: {postgres().bindir}")
-    except Unavailable as error:
-        print(f"PostgreSQL {POSTGRES_VERSION}: none ({error})")
+    for extensions in ((), EXTENSIONS):
+        name = " ".join((f"PostgreSQL {POSTGRES_VERSION}", *extensions))
+        try:
+            print(f"{name}: {postgres(extensions=extensions).bindir}")
+        except Unavailable as error:
+            print(f"{name}: none ({error})")
     return 0
 
 

@@ -106,7 +106,9 @@ begin atomic
         ('consumer_lag', s.consumer_lag),
         ('consumer_stuck', s.consumer_stuck)
     ) v(check_name, state)
-    where (s.worst = 0) is not true and v.state <> 'ok';
+    where (s.worst = 0) is not true and v.state <> 'ok'
+    union all
+    select s.metric_name, s.metric_type, s.value, s.labels from {pack}.scheduler_metrics() s;
 end;
 
 revoke all on function {pack}.otel_metrics() from public;

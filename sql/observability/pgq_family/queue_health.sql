@@ -7,7 +7,7 @@ stable
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $$
-    select
+    (select
         q.queue_name,
         case when h.consumer_name is null then h.check_name else h.check_name || ':' || h.consumer_name end,
         h.status,
@@ -110,7 +110,9 @@ as $$
         order by b.lag desc nulls first
         limit 1
     ) blocking on true
-    order by q.queue_name, h.consumer_name nulls first, h.check_name
+    order by q.queue_name, h.consumer_name nulls first, h.check_name)
+    union all
+    select s.queue_name, s.check_name, s.status, s.detail from {pack}.scheduler_health() s
 $$;
 
 revoke all on function {pack}.queue_health() from public;

@@ -947,6 +947,271 @@ $$;
 revoke all on function pgque.require_buckets(interval, interval) from public;
 grant execute on function pgque.require_buckets(interval, interval) to pgque_monitor;
 
+-- ---- sql/observability/pgq_family/internal/scheduled_jobs.sql
+
+-- The jobs by which pg_cron is to drive this engine, and how their last runs went: those that the
+-- engine's own configuration names, and those of this database whose command calls the ticker or the
+-- maintenance. No rows where there are none: a ticker may as well be driven from outside.
+--
+-- pg_cron shows a role its own jobs only, so this runs with its owner's rights and gives away ids, times
+-- and outcomes, but no command and no message. It reads tables of the extension and nothing else of
+-- their names, which anybody may make while pg_cron isn't there. SQL in strings lets it be created before
+-- pg_cron is. Of the runs, of which there may be millions, it reads the last 1,000 of all jobs.
+create or replace function pgque.scheduled_jobs()
+returns table (
+    task text,                  -- ticker or maint
+    job_id bigint,
+    appointed boolean,          -- the engine's configuration names it, so it has to be there
+    obstacle text,              -- no_pg_cron, hidden, missing, not_served or inactive; null: pg_cron runs it
+    period interval,            -- longest time between two runs; null: not to be told from the schedule
+    single_tick boolean,        -- all that it does is to call ticker() once
+    recorded boolean,           -- pg_cron keeps a record of runs and we may read it
+    running_since timestamptz,
+    last_status text,           -- of the last finished run: succeeded or failed
+    last_end timestamptz,
+    last_duration interval,
+    failures bigint,            -- runs that failed since the last one that succeeded
+    failing_since timestamptz
+)
+language plpgsql
+stable
+security definer
+set search_path = pg_catalog, pg_temp
+set jit = off
+as $$
+declare
+    job_table oid;
+    run_table oid;
+    run_sequence oid;
+    ticker_job bigint;
+    maint_job bigint;
+    may_see_settings boolean := pg_has_role('pg_read_all_settings', 'usage');
+    served boolean := true;
+    runs_recorded boolean := true;
+begin
+    select
+        max(c.oid) filter (where c.relname = 'job'),
+        max(c.oid) filter (where c.relname = 'job_run_details'),
+        max(c.oid) filter (where c.relname = 'runid_seq')
+    into job_table, run_table, run_sequence
+    from pg_extension e
+    join pg_depend d on d.refclassid = 'pg_extension'::regclass and d.refobjid = e.oid and d.deptype = 'e'
+    join pg_class c on d.classid = 'pg_class'::regclass and c.oid = d.objid
+    where e.extname = 'pg_cron' and c.relnamespace::regnamespace::text = 'cron';
+
+    if has_table_privilege(to_regclass('pgque.config'), 'select') then
+        execute 'select c.ticker_job_id, c.maint_job_id from pgque.config c' into ticker_job, maint_job;
+    end if;
+
+    if job_table is null
+        or not has_schema_privilege('cron', 'usage')
+        or not has_table_privilege(job_table, 'select')
+    then
+        return query
+        select a.task, a.job_id, true, case when job_table is null then 'no_pg_cron' else 'hidden' end,
+            null::interval, false, false, null::timestamptz, null, null::timestamptz, null::interval,
+            null::bigint, null::timestamptz
+        from (values ('ticker', ticker_job), ('maint', maint_job)) a(task, job_id)
+        where a.job_id is not null;
+        return;
+    end if;
+
+    if may_see_settings then
+        -- A standby need not load pg_cron to show what happens on its primary.
+        served := pg_is_in_recovery()
+            or current_setting('cron.database_name', true) is not distinct from current_database();
+        runs_recorded := coalesce(current_setting('cron.log_run', true), 'on') = 'on';
+    end if;
+    runs_recorded := runs_recorded
+        and coalesce(has_table_privilege(run_table, 'select'), false)
+        and coalesce(has_sequence_privilege(run_sequence, 'select'), false);
+
+    return query execute format($query$
+        with job as materialized (
+            select k.task, j.jobid, k.appointed, j.active, btrim(j.schedule) as schedule, j.command
+            from cron.job j
+            cross join lateral (values
+                ('ticker', j.jobid is not distinct from $1, 'ticker(_loop)?'),
+                ('maint', j.jobid is not distinct from $2, 'maint[a-z0-9_]*')
+            ) k(task, appointed, function_name)
+            where k.appointed
+                or j.database = current_database()
+                    and j.command ~* ('(^|[^[:alnum:]_$."])"?pgque"?\s*\.\s*"?' || k.function_name || '"?\s*\(')
+        ),
+        run as materialized (%s),
+        wanted as (
+            select j.task, j.jobid as job_id, j.appointed, j.jobid, j.active, j.schedule, j.command
+            from job j
+            union all
+            select w.task, w.job_id, true, null, null, null, null
+            from (values ('ticker', $1), ('maint', $2)) w(task, job_id)
+            where w.job_id is not null
+                and not exists (select from job j where j.task = w.task and j.jobid = w.job_id)
+        )
+        select
+            w.task,
+            w.job_id,
+            w.appointed,
+            case
+                when w.jobid is null and row_security_active('cron.job') then 'hidden'
+                when w.jobid is null then 'missing'
+                when not $3 then 'not_served'
+                when not w.active then 'inactive'
+            end,
+            case
+                when w.schedule ~* '^[0-9]{1,6} seconds?$'
+                    then make_interval(secs => substring(w.schedule from '^[0-9]+')::int4)
+                when w.schedule ~ '^\*(/[0-9]{1,2})?(\s+\*){4}$'
+                    then make_interval(mins => coalesce(substring(w.schedule from '^\*/([0-9]+)'), '1')::int4)
+                when w.schedule ~ '^\S+(\s+\*){4}$' then interval '1 hour'
+                when w.schedule ~ '^\S+\s+\S+(\s+\*){3}$' then interval '1 day'
+            end,
+            coalesce(w.command ~* ('^\s*(set\s[^;]*;\s*)*select\s+(\*\s+from\s+)?'
+                || '"?pgque"?\s*\.\s*"?ticker"?\s*\(\s*\)\s*;?\s*$'), false),
+            $4,
+            unfinished.start_time,
+            finished.status,
+            finished.end_time,
+            finished.duration,
+            failing.failures,
+            failing.since
+        from wanted w
+        left join lateral (
+            select r.runid, r.status, coalesce(r.end_time, r.start_time) as end_time,
+                greatest(r.end_time - r.start_time, interval '0') as duration
+            from run r
+            where r.jobid = w.jobid and r.status in ('succeeded', 'failed')
+            order by r.runid desc
+            limit 1
+        ) finished on true
+        left join lateral (
+            select max(r.start_time) as start_time
+            from run r
+            where r.jobid = w.jobid and r.status not in ('succeeded', 'failed')
+                and r.runid > coalesce(finished.runid, 0)
+        ) unfinished on true
+        left join lateral (
+            select count(*) as failures, min(coalesce(r.start_time, r.end_time)) as since
+            from run r
+            where r.jobid = w.jobid and r.status = 'failed' and r.runid > coalesce(
+                (select max(s.runid) from run s where s.jobid = w.jobid and s.status = 'succeeded'), 0)
+        ) failing on true
+        $query$,
+        case when runs_recorded then
+            'select r.jobid, r.runid, r.status, r.start_time, r.end_time'
+            ' from cron.job_run_details r'
+            ' where r.runid > (select s.last_value from cron.runid_seq s) - 1000'
+            ' and exists (select from job)'
+            ' order by r.runid desc limit 1000'
+        else
+            'select null::bigint as jobid, null::bigint as runid, null as status,'
+            ' null::timestamptz as start_time, null::timestamptz as end_time where false'
+        end)
+    using ticker_job, maint_job, served, runs_recorded;
+end
+$$;
+
+revoke all on function pgque.scheduled_jobs() from public;
+grant execute on function pgque.scheduled_jobs() to pgque_monitor;
+
+-- ---- sql/observability/pgq_family/internal/scheduler_states.sql
+
+-- The judgement on pg_cron's jobs, one row for the ticker and one for the maintenance, where there are
+-- jobs for them: the worst of those that are to run. Whether events wait is told by the ticker check; this
+-- one tells that the job behind it is gone, turned off, late or failing.
+create or replace function pgque.scheduler_states()
+returns table (task text, status text, detail text, tick_duration interval)
+language sql
+stable
+set search_path = pg_catalog, pg_temp
+as $$
+    with job as (
+        select
+            j.*,
+            'job ' || j.job_id as name,
+            now() - j.last_end as age,
+            j.running_since is null and now() - j.last_end > j.period * 3 + interval '1 minute' as late,
+            -- a duplicate that was turned off is nothing to report while another does the work
+            j.appointed or j.obstacle is null or not bool_or(j.obstacle is null) over (partition by j.task)
+                as counts
+        from pgque.scheduled_jobs() j
+    ),
+    judged as (
+        select j.*, v.severity, v.detail
+        from job j
+        cross join lateral (
+            select
+                case
+                    when j.obstacle in ('no_pg_cron', 'missing') then 'critical'
+                    when j.obstacle = 'hidden' then 'unknown'
+                    when j.obstacle is not null then case when j.appointed then 'critical' else 'warning' end
+                    when j.late then 'critical'
+                    when j.failures >= 3 and now() - j.failing_since >= interval '1 minute' then 'critical'
+                    when j.failures > 0 then 'warning'
+                    else 'ok'
+                end as severity,
+                case
+                    when j.obstacle = 'no_pg_cron'
+                        then j.name || ' is configured, but pg_cron is not installed in this database'
+                    when j.obstacle = 'hidden'
+                        then j.name || ' is configured, but the owner of this function may not see it'
+                    when j.obstacle = 'missing' then j.name || ' is configured, but pg_cron has no such job'
+                    when j.obstacle = 'not_served'
+                        then j.name || ' does not run: pg_cron is not loaded, or serves another database'
+                    when j.obstacle = 'inactive' then j.name || ' is turned off'
+                    when j.late then j.name || ' last ran ' || date_trunc('second', j.age)
+                        || ' ago, expected every ' || j.period || ': is pg_cron running?'
+                    when j.failures > 0 then j.name || ' failed ' || case j.failures
+                            when 1 then date_trunc('second', j.age) || ' ago'
+                            else j.failures || ' times in a row, for ' || date_trunc('second', now() - j.failing_since)
+                        end || ': see cron.job_run_details'
+                    when not j.recorded then j.name || ' is scheduled; its runs are not recorded'
+                    when j.running_since is not null
+                        then j.name || ' has been running for ' || date_trunc('second', now() - j.running_since)
+                    when j.last_end is null then j.name || ' is scheduled; no run of it among the last 1000 of all jobs'
+                    else j.name || ' last succeeded ' || date_trunc('second', j.age) || ' ago'
+                end as detail
+        ) v
+        where j.counts
+    )
+    select
+        j.task,
+        (array_agg(j.severity order by s.rank, j.job_id))[1],
+        (array_agg(j.detail order by s.rank, j.job_id))[1],
+        (array_agg(j.last_duration order by j.last_end desc)
+            filter (where j.task = 'ticker' and j.single_tick and j.obstacle is null and not coalesce(j.late, false)
+                and j.last_duration is not null))[1]
+    from judged j
+    cross join lateral (select array_position(array['critical', 'warning', 'unknown', 'ok'], j.severity) as rank) s
+    group by j.task
+$$;
+
+revoke all on function pgque.scheduler_states() from public;
+grant execute on function pgque.scheduler_states() to pgque_monitor;
+
+-- ---- sql/observability/pgq_family/internal/scheduler_metrics.sql
+
+-- What otel_metrics() tells of pg_cron's jobs: the state of their checks, and how long the ticker took when
+-- it ran last. That is unknown for a job that does anything beside one call of ticker(): a loop fills its time.
+create or replace function pgque.scheduler_metrics()
+returns table (metric_name text, metric_type text, value numeric, labels jsonb)
+language sql
+stable
+set search_path = pg_catalog, pg_temp
+as $$
+    select m.metric_name, 'gauge', m.value, m.labels
+    from pgque.scheduler_states() s
+    cross join lateral (values
+        ('pgque.queue.health_state', 1::numeric,
+            jsonb_build_object('queue', 'system', 'check', 'pg_cron_' || s.task, 'state', s.status)),
+        ('pgque.ticker.duration_seconds', extract(epoch from s.tick_duration), '{}'::jsonb)
+    ) m(metric_name, value, labels)
+    where m.value is not null
+$$;
+
+revoke all on function pgque.scheduler_metrics() from public;
+grant execute on function pgque.scheduler_metrics() to pgque_monitor;
+
 -- ---- sql/observability/pgque/observability_info.sql
 
 -- Which engine this pack observes and in which versions; how the service finds the pack.
@@ -1062,7 +1327,8 @@ grant execute on function pgque.consumer_stats() to pgque_monitor;
 -- ---- sql/observability/pgq_family/health_checks.sql
 
 -- What is checked, of what, and what it means when it isn't ok. otel_metrics() names only checks that
--- aren't ok; with this list a reader knows which ones are.
+-- aren't ok; with this list a reader knows which ones of a queue or a consumer are. Checks of the system
+-- are there only where they apply, in every state.
 create or replace function pgque.health_checks()
 returns table (check_name text, subject text, meaning text)
 language sql
@@ -1080,13 +1346,33 @@ as $$
         ('retry_overdue', 'queue', 'retries wait past their time'),
         ('missing_tick', 'consumer', 'the consumer''s position is gone: it can never go on'),
         ('consumer_lag', 'consumer', 'it is far behind, measured by the rotation period'),
-        ('consumer_stuck', 'consumer', 'it has events to take and shows no sign of life')
+        ('consumer_stuck', 'consumer', 'it has events to take and shows no sign of life'),
+        ('pg_cron_ticker', 'system', 'pg_cron does not do what is scheduled there to tick'),
+        ('pg_cron_maint', 'system', 'pg_cron does not do what is scheduled there for maintenance')
     ) c(check_name, subject, meaning)
     where c.check_name <> 'dlq_health' or 0 is not null
 $$;
 
 revoke all on function pgque.health_checks() from public;
 grant execute on function pgque.health_checks() to pgque_monitor;
+
+-- ---- sql/observability/pgq_family/scheduler_health.sql
+
+-- Whether pg_cron drives the ticker and the maintenance, where jobs are configured for that: checks
+-- pg_cron_ticker and pg_cron_maint of queue `system`, as queue_health() has them (specification 5.1).
+create or replace function pgque.scheduler_health()
+returns table (queue_name text, check_name text, status text, detail text)
+language sql
+stable
+set search_path = pg_catalog, pg_temp
+as $$
+    select 'system', 'pg_cron_' || s.task, s.status, s.detail
+    from pgque.scheduler_states() s
+    order by s.task desc
+$$;
+
+revoke all on function pgque.scheduler_health() from public;
+grant execute on function pgque.scheduler_health() to pgque_monitor;
 
 -- ---- sql/observability/pgq_family/queue_health.sql
 
@@ -1099,7 +1385,7 @@ stable
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $$
-    select
+    (select
         q.queue_name,
         case when h.consumer_name is null then h.check_name else h.check_name || ':' || h.consumer_name end,
         h.status,
@@ -1202,7 +1488,9 @@ as $$
         order by b.lag desc nulls first
         limit 1
     ) blocking on true
-    order by q.queue_name, h.consumer_name nulls first, h.check_name
+    order by q.queue_name, h.consumer_name nulls first, h.check_name)
+    union all
+    select s.queue_name, s.check_name, s.status, s.detail from pgque.scheduler_health() s
 $$;
 
 revoke all on function pgque.queue_health() from public;
@@ -1318,11 +1606,74 @@ begin atomic
         ('consumer_lag', s.consumer_lag),
         ('consumer_stuck', s.consumer_stuck)
     ) v(check_name, state)
-    where (s.worst = 0) is not true and v.state <> 'ok';
+    where (s.worst = 0) is not true and v.state <> 'ok'
+    union all
+    select s.metric_name, s.metric_type, s.value, s.labels from pgque.scheduler_metrics() s;
 end;
 
 revoke all on function pgque.otel_metrics() from public;
 grant execute on function pgque.otel_metrics() to pgque_monitor;
+
+-- ---- sql/observability/pgq_family/metrics_buffer.sql
+
+-- What otel_metrics() said at earlier times, for where nothing may leave the database; buffer_metrics()
+-- fills it (specification 5.3). A row takes up to 170 bytes, index included.
+create table if not exists pgque.metrics_buffer (
+    collected_at timestamptz not null,  -- the same for all rows of a collection
+    metric_name text not null,
+    metric_type text not null,
+    value numeric not null,
+    labels jsonb not null
+);
+
+-- A BRIN index would be smaller, but rows go round in here: once space is used again, its ranges span all
+-- times, and deleting the oldest rows reads the whole table.
+create index if not exists metrics_buffer_collected_at_idx on pgque.metrics_buffer (collected_at);
+
+revoke all on pgque.metrics_buffer from public;
+grant select on pgque.metrics_buffer to pgque_monitor, pgque_admin;
+
+-- ---- sql/observability/pgq_family/buffer_metrics.sql
+
+-- Append what otel_metrics() says now to metrics_buffer and drop what is older than `keep`; to be called by
+-- a scheduler. Returns the number of rows appended.
+--
+-- So that shortening `keep` doesn't end in one long transaction, a call drops no more than twice what it
+-- appends or 10,000 rows: the buffer shrinks call by call.
+create or replace function pgque.buffer_metrics(keep interval default '1 day')
+returns bigint
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+set jit = off
+as $$
+declare
+    appended bigint;
+begin
+    if keep is null or keep <= interval '0' then
+        raise exception 'keep must be positive, not %', coalesce(keep::text, 'null')
+            using errcode = 'invalid_parameter_value';
+    end if;
+
+    insert into pgque.metrics_buffer (collected_at, metric_name, metric_type, value, labels)
+    select now(), m.metric_name, m.metric_type, m.value, m.labels
+    from pgque.otel_metrics() m;
+    get diagnostics appended = row_count;
+
+    delete from pgque.metrics_buffer b
+    where b.ctid = any (array(
+        select o.ctid
+        from pgque.metrics_buffer o
+        where o.collected_at < now() - keep
+        order by o.collected_at
+        limit greatest(appended * 2, 10000)
+        for update skip locked));  -- another call is at those
+    return appended;
+end
+$$;
+
+revoke all on function pgque.buffer_metrics(interval) from public;
+grant execute on function pgque.buffer_metrics(interval) to pgque_admin;
 
 -- ---- sql/observability/pgq_family/throughput.sql
 

@@ -2,6 +2,8 @@
 -- to the whole server and may be in use elsewhere).
 begin;
 
+drop function if exists pgque.buffer_metrics(interval);
+drop table if exists pgque.metrics_buffer;
 drop function if exists pgque.otel_metrics();
 drop function if exists pgque.queue_health();
 drop function if exists pgque.health_checks();
@@ -13,6 +15,10 @@ drop function if exists pgque.latency_percentiles(text, text, interval);
 drop function if exists pgque.error_rate(text, interval, interval);
 drop function if exists pgque.throughput(text, interval, interval);
 drop function if exists pgque.observability_info();
+drop function if exists pgque.scheduler_health();
+drop function if exists pgque.scheduler_metrics();
+drop function if exists pgque.scheduler_states();
+drop function if exists pgque.scheduled_jobs();
 drop function if exists pgque.require_buckets(interval, interval);
 drop function if exists pgque.require_queue(text);
 drop function if exists pgque.require_consumer(int4, text);

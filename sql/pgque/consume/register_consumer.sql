@@ -17,7 +17,7 @@ as $$
 declare
     v_queue    record;
     v_consumer int4;
-    v_role     text;
+    v_sub      record;
     v_tick     bigint;
 begin
     if register_consumer_at.consumer_name is null or register_consumer_at.consumer_name = '' then
@@ -62,8 +62,8 @@ begin
     on conflict (co_name) do update set co_name = excluded.co_name
     returning c.co_id into v_consumer;
 
-    select s.sub_role
-    into v_role
+    select s.sub_role, s.sub_last_tick
+    into v_sub
     from pgque.subscription as s
     where s.sub_queue = v_queue.queue_id
       and s.sub_consumer = v_consumer
@@ -71,11 +71,14 @@ begin
     if not found then
         insert into pgque.subscription (sub_queue, sub_consumer, sub_last_tick)
         values (v_queue.queue_id, v_consumer, v_tick);
+        perform pgque.log_event('info', 'consumer', 'consumer registered', jsonb_build_object(
+            'queue', register_consumer_at.queue_name, 'consumer', register_consumer_at.consumer_name,
+            'tick_id', v_tick));
         return 1;
     end if;
 
     if register_consumer_at.tick_pos is not null then
-        if v_role <> 'normal' then
+        if v_sub.sub_role <> 'normal' then
             raise exception 'consumer % of queue % is cooperative and can not be moved',
                 register_consumer_at.consumer_name, register_consumer_at.queue_name
                 using errcode = 'object_not_in_prerequisite_state';
@@ -84,6 +87,9 @@ begin
         set sub_last_tick = v_tick, sub_batch = null, sub_next_tick = null, sub_active = now()
         where s.sub_queue = v_queue.queue_id
           and s.sub_consumer = v_consumer;
+        perform pgque.log_event('info', 'consumer', 'consumer moved', jsonb_build_object(
+            'queue', register_consumer_at.queue_name, 'consumer', register_consumer_at.consumer_name,
+            'tick_id', v_tick, 'from_tick_id', v_sub.sub_last_tick));
     end if;
     return 0;
 end;

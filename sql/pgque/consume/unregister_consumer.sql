@@ -9,9 +9,10 @@ security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-    v_sub record;
+    v_sub     record;
+    v_retries bigint;
 begin
-    select s.sub_id, s.sub_consumer, s.sub_role
+    select s.sub_id, s.sub_consumer, s.sub_role, s.sub_last_tick
     into v_sub
     from pgque.subscription as s
     join pgque.queue as q on q.queue_id = s.sub_queue
@@ -31,8 +32,12 @@ begin
     end if;
 
     delete from pgque.retry_queue as r where r.ev_owner = v_sub.sub_id;
+    get diagnostics v_retries = row_count;
     delete from pgque.subscription as s where s.sub_id = v_sub.sub_id;
     perform pgque.forget_consumer(v_sub.sub_consumer);
+    perform pgque.log_event('info', 'consumer', 'consumer unregistered', jsonb_build_object(
+        'queue', unregister_consumer.queue_name, 'consumer', unregister_consumer.consumer_name,
+        'tick_id', v_sub.sub_last_tick, 'retries_deleted', v_retries));
     return 1;
 end;
 $$;

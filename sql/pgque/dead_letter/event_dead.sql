@@ -15,9 +15,11 @@ as $$
 declare
     v_sub record;
 begin
-    select s.sub_queue, s.sub_consumer
+    select s.sub_queue, s.sub_consumer, s.sub_next_tick, q.queue_name, c.co_name
     into v_sub
     from pgque.subscription as s
+    join pgque.queue as q on q.queue_id = s.sub_queue
+    join pgque.consumer as c on c.co_id = s.sub_consumer
     where s.sub_batch = event_dead.batch_id;
     if not found then
         raise exception 'batch not found: %', event_dead.batch_id
@@ -33,7 +35,16 @@ begin
         event_dead.ev_data, event_dead.ev_extra1, event_dead.ev_extra2,
         event_dead.ev_extra3, event_dead.ev_extra4)
     on conflict do nothing;
-    return case when found then 1 else 0 end;
+    if not found then
+        return 0;
+    end if;
+
+    -- The reason is the consumer's own text: enough of it to tell one kind of failure from another.
+    perform pgque.log_event('warning', 'dead_letter', 'event moved to the dead letters', jsonb_build_object(
+        'queue', v_sub.queue_name, 'consumer', v_sub.co_name, 'event_id', event_dead.event_id,
+        'batch_id', event_dead.batch_id, 'tick_id', v_sub.sub_next_tick,
+        'retries', coalesce(event_dead.ev_retry, 0), 'reason', left(event_dead.reason, 200)));
+    return 1;
 end;
 $$;
 

@@ -65,6 +65,8 @@ begin
     insert into pgque.tick (tick_queue, tick_id, tick_time, tick_event_seq)
     values (v_id, nextval(format('pgque.%I', v_parent || '_tick_seq')::regclass), clock_timestamp(), 0);
 
+    perform pgque.log_event('info', 'queue', 'queue created', jsonb_build_object(
+        'queue', create_queue.queue, 'queue_id', v_id));
     return 1;
 end;
 $$;

@@ -8,8 +8,11 @@ security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-    v_id       int4;
-    v_consumer int4;
+    v_id           int4;
+    v_sub          record;
+    v_consumers    int4 := 0;
+    v_retries      bigint;
+    v_dead_letters bigint;
 begin
     -- Consumers at work first, and let them finish: one of them may still have to refer to the row of
     -- the queue that is locked next.
@@ -40,12 +43,21 @@ begin
     end if;
 
     delete from pgque.retry_queue as r where r.ev_queue = v_id;
+    get diagnostics v_retries = row_count;
     delete from pgque.tick as t where t.tick_queue = v_id;
     delete from pgque.dead_letter as d where d.dl_queue_id = v_id;
-    for v_consumer in
-        delete from pgque.subscription as s where s.sub_queue = v_id returning s.sub_consumer
+    get diagnostics v_dead_letters = row_count;
+    for v_sub in
+        delete from pgque.subscription as s
+        using pgque.consumer as c
+        where s.sub_queue = v_id and c.co_id = s.sub_consumer
+        returning s.sub_consumer, s.sub_last_tick, c.co_name
     loop
-        perform pgque.forget_consumer(v_consumer);
+        perform pgque.forget_consumer(v_sub.sub_consumer);
+        perform pgque.log_event('info', 'consumer', 'consumer unregistered', jsonb_build_object(
+            'queue', drop_queue.queue, 'consumer', v_sub.co_name, 'tick_id', v_sub.sub_last_tick,
+            'reason', 'queue dropped'));
+        v_consumers := v_consumers + 1;
     end loop;
     delete from pgque.queue as q where q.queue_id = v_id;
 
@@ -53,6 +65,10 @@ begin
     execute format('drop sequence pgque.%I, pgque.%I',
                    'event_' || v_id || '_id_seq',
                    'event_' || v_id || '_tick_seq');
+
+    perform pgque.log_event('info', 'queue', 'queue dropped', jsonb_build_object(
+        'queue', drop_queue.queue, 'queue_id', v_id, 'consumers', v_consumers,
+        'retries_deleted', v_retries, 'dead_letters_deleted', v_dead_letters));
     return 1;
 end;
 $$;

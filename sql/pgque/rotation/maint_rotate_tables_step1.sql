@@ -20,6 +20,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_queue record;
+    v_ticks bigint;
 begin
     perform pgque.refuse_old_snapshot('pgque.maint_rotate_tables_step1()');
 
@@ -97,6 +98,11 @@ begin
               where latest.tick_queue = v_queue.queue_id
           ) as needed (tick_id)
       );
+    get diagnostics v_ticks = row_count;
+
+    perform pgque.log_event('info', 'rotation', 'rotation step 1 done', jsonb_build_object(
+        'queue', maint_rotate_tables_step1.queue_name, 'from_table', v_queue.queue_cur_table,
+        'to_table', v_queue.next_table, 'ticks_deleted', v_ticks));
     return 1;
 end;
 $$;

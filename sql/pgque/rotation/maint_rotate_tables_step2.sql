@@ -13,7 +13,8 @@ security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-    v_count integer;
+    v_queue record;
+    v_count integer := 0;
 begin
     perform pgque.refuse_old_snapshot('pgque.maint_rotate_tables_step2()');
     if not exists (select from pgque.queue as q where q.queue_switch_step2 is null) then
@@ -25,11 +26,17 @@ begin
                   hint = 'Commit what was written before, then call it.';
     end if;
 
-    update pgque.queue as q
-    set queue_switch_step2 = pg_current_xact_id()
-    where q.queue_switch_step2 is null
-      and pg_visible_in_snapshot(q.queue_switch_step1, pg_current_snapshot());
-    get diagnostics v_count = row_count;
+    for v_queue in
+        update pgque.queue as q
+        set queue_switch_step2 = pg_current_xact_id()
+        where q.queue_switch_step2 is null
+          and pg_visible_in_snapshot(q.queue_switch_step1, pg_current_snapshot())
+        returning q.queue_name, q.queue_cur_table
+    loop
+        perform pgque.log_event('info', 'rotation', 'rotation step 2 done', jsonb_build_object(
+            'queue', v_queue.queue_name, 'table', v_queue.queue_cur_table));
+        v_count := v_count + 1;
+    end loop;
     return v_count;
 end;
 $$;

@@ -14,6 +14,7 @@ language plpgsql
 as $$
 declare
     v_due  record;
+    v_last record;
     v_tick bigint;
 begin
     perform
@@ -29,6 +30,13 @@ begin
         return null;
     end if;
 
+    select t.tick_id, t.tick_event_seq
+    into v_last
+    from pgque.tick as t
+    where t.tick_queue = tick_queue.queue_id
+    order by t.tick_id desc
+    limit 1;
+
     insert into pgque.tick (tick_queue, tick_id, tick_time, tick_snapshot, tick_event_seq)
     select
         q.queue_id, pg_catalog.nextval(q.queue_tick_seq::regclass), pg_catalog.clock_timestamp(),
@@ -38,6 +46,13 @@ begin
     returning tick_id into v_tick;
 
     perform pg_catalog.pg_notify('pgque_' || v_due.queue_name, v_tick::text);
+    if v_due.event_seq < v_last.tick_event_seq then
+        perform pgque.log_event('warning', 'ticker', 'the event sequence is behind the last tick',
+            pg_catalog.jsonb_build_object(
+                'queue', v_due.queue_name, 'tick_id', v_tick, 'event_seq', v_due.event_seq,
+                'last_tick_id', v_last.tick_id, 'last_event_seq', v_last.tick_event_seq,
+                'events', v_due.event_seq - v_last.tick_event_seq));
+    end if;
     return v_tick;
 end;
 $$;

@@ -18,6 +18,7 @@ begin
     for v_due in select d.* from pgque.due_ticks(null) as d loop
         -- One queue that can't tick must not stop the others.
         if v_due.ids_went_back then
+            perform pgque.log_stale_snapshot(v_due.queue_id);
             raise warning 'queue % can not tick: its last tick is ahead of this server''s transaction ids',
                 v_due.queue_name
                 using hint = format('select pgque.ticker(%L) says more.', v_due.queue_name);
@@ -55,6 +56,7 @@ begin
         return null;
     end if;
     if v_due.ids_went_back then
+        perform pgque.log_stale_snapshot(v_queue_id);
         raise exception 'queue % can not tick: its last tick is ahead of this server''s transaction ids',
             ticker.queue
             using errcode = 'object_not_in_prerequisite_state',
