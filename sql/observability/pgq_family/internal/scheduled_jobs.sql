@@ -29,6 +29,7 @@ set search_path = pg_catalog, pg_temp
 set jit = off
 as $$
 declare
+    config regclass := to_regclass('{engine}.config');
     job_table oid;
     run_table oid;
     run_sequence oid;
@@ -48,8 +49,8 @@ begin
     join pg_class c on d.classid = 'pg_class'::regclass and c.oid = d.objid
     where e.extname = 'pg_cron' and c.relnamespace::regnamespace::text = 'cron';
 
-    if has_table_privilege(to_regclass('{engine}.config'), 'select') then
-        execute 'select c.ticker_job_id, c.maint_job_id from {engine}.config c' into ticker_job, maint_job;
+    if has_table_privilege(config, 'select') then  -- null where the engine has no such table
+        execute format('select c.ticker_job_id, c.maint_job_id from %s c', config) into ticker_job, maint_job;
     end if;
 
     if job_table is null
