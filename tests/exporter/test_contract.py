@@ -105,6 +105,7 @@ def test_labels_that_no_page_can_hold_cost_only_their_row(
 
 
 def test_columns_of_any_type_are_texts(database: Database, toy: ToyPack) -> None:
+    toy.add("pgque.queue.health_status", 2, queue="5")
     toy.add("pgque.queue.health_state", 1, queue="5", check="lag", state="critical")
     database.connect().execute(
         "drop function toy_observability.queue_health(), toy_observability.health_checks();"
