@@ -37,6 +37,16 @@ _DEAD = "pgque.message.dead_lettered"
 _PENDING = "pgque.consumer.pending_events"
 _LAG = "pgque.consumer.lag_seconds"
 _NUMBERS = 5  # columns between the name and the health
+# What a number says of itself where the window is too narrow for columns with headings.
+_TITLES = {
+    _DEPTH: "depth",
+    _OLDEST: "oldest",
+    _RATE: "events/s",
+    _RETRYING: "retrying",
+    _DEAD: "dead letters",
+    _PENDING: "pending",
+    _LAG: "lag",
+}
 
 
 def render(health: Health, queues: Mapping[str, Sequence[QueueView]]) -> str:
@@ -115,9 +125,12 @@ def _consumer(consumer: ConsumerView) -> str:
 
 
 def _row(kind: str, name: str, metrics: Mapping[str, float], columns: Sequence[str], last: str) -> str:
-    cells = [_cell(column, metrics.get(column)) for column in columns] + [""] * (_NUMBERS - len(columns))
-    numbers = "".join(f'<td class="num">{cell}</td>' for cell in cells)
-    return f'<tr class="{kind}"><td class="name">{_text(name)}</td>{numbers}<td>{last}</td></tr>'
+    numbers = "".join(
+        f'<td class="num" data-title="{_TITLES[column]}">{_cell(column, metrics.get(column))}</td>'
+        for column in columns
+    )
+    empty = '<td class="num"></td>' * (_NUMBERS - len(columns))
+    return f'<tr class="{kind}"><td class="name">{_text(name)}</td>{numbers}{empty}<td>{last}</td></tr>'
 
 
 def _cell(column: str, value: float | None) -> str:

@@ -122,7 +122,7 @@ def test_every_endpoint_of_a_service_with_one_database(database: Database, toy: 
         assert "&lt;script&gt;alert(&quot;1&quot;)" in page.text
         for raw in ("<b>c", "lag<i>", "<u>late"):
             assert raw not in page.text
-        assert "1,234,567" in page.text
+        assert 'data-title="depth">1,234,567<' in page.text
         assert "2 min 5 s" in page.text
 
         health = service.get("/healthz")
