@@ -12,7 +12,7 @@ from html import escape
 from importlib.resources import files
 
 from pgque_exporter import __version__
-from pgque_exporter.health import Health, TargetHealth
+from pgque_exporter.health import STATUSES, Health, TargetHealth
 from pgque_exporter.overview import ConsumerView, QueueView
 
 MAX_QUEUES = 300  # a page for people; the API and /metrics have all of them
@@ -90,9 +90,9 @@ def _queues(target: TargetHealth, queues: Sequence[QueueView] | None) -> str:
         return f'<p class="empty">{"Waiting for the first poll." if waiting else "No current data."}</p>'
     if not queues:
         return '<p class="empty">There are no queues in this database.</p>'
-    order = {"critical": 0, "warning": 1, "unknown": 2, "ok": 3}
     shown = sorted(
-        queues, key=lambda queue: (order[queue.status], -queue.metrics.get(_OLDEST, 0), queue.name)
+        queues,
+        key=lambda queue: (-STATUSES.index(queue.status), -queue.metrics.get(_OLDEST, 0), queue.name),
     )
     several = len({queue.engine for queue in queues}) > 1
     rows = "".join(row for queue in shown[:MAX_QUEUES] for row in _queue(queue, with_engine=several))

@@ -20,7 +20,7 @@ from pgque_exporter.commands.options import add_config_options, load_config, red
 from pgque_exporter.config import Config, TargetConfig, parse_duration
 from pgque_exporter.connection import Connection, FailureKind, PollError, classified, close, connect, settle
 from pgque_exporter.contract import LabelCache, PollResult, poll
-from pgque_exporter.health import worst
+from pgque_exporter.health import STATUSES, by_urgency, worst
 from pgque_exporter.overview import ConsumerView, QueueView, queues
 from pgque_exporter.redaction import Redactor
 from pgque_exporter.snapshot import HealthCheck
@@ -186,7 +186,6 @@ def _server_version(connection: Connection | None) -> str | None:
 # --- the screen ----------------------------------------------------------------------------------
 
 _Metrics = Mapping[str, float]
-_ORDER = ("critical", "warning", "unknown", "ok")
 
 
 def _screen(statuses: Sequence[TargetStatus]) -> list[str]:
@@ -273,7 +272,7 @@ def _retries(views: Sequence[QueueView]) -> str | None:
 def _check_counts(result: PollResult) -> str:
     counts = Counter(check.status for check in result.snapshot.checks)
     counts["ok"] = result.snapshot.checks_ok
-    return ", ".join(f"{count(counts[status])} {status}" for status in reversed(_ORDER) if counts[status])
+    return ", ".join(f"{count(counts[status])} {status}" for status in STATUSES if counts[status])
 
 
 def _queues_of(checks: Sequence[HealthCheck], name: str, most: int = 3) -> str:
@@ -370,17 +369,13 @@ def _attention(status: TargetStatus, paint: Paint, columns: int | None) -> list[
         rows += [(Cell("ignored", "unknown"), Cell(_ignored(schema))) for schema in status.result.ignored]
     rows += [(Cell("critical", "critical"), Cell(_error(error))) for error in errors]
     lines = [line for row in rows for line in _with_text(row, [8], paint, columns)]
-    checks = [_check_row(check) for check in _by_urgency(status.result)]
+    found = status.result.snapshot.checks if status.result is not None else ()
+    checks = [_check_row(check) for check in by_urgency(found)]
     widths = [max(width(row[index].text) for row in checks) for index in range(3)] if checks else []
     lines += [line for row in checks for line in _with_text(row, widths, paint, columns)]
     if not lines:
         return [paint("All is well.", "ok")]
     return [paint("Needs attention:", "heading"), *lines]
-
-
-def _by_urgency(result: PollResult | None) -> list[HealthCheck]:
-    checks = result.snapshot.checks if result is not None else ()
-    return sorted(checks, key=lambda check: _ORDER.index(check.status))
 
 
 def _check_row(check: HealthCheck) -> tuple[Cell, ...]:
