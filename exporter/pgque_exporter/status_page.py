@@ -71,7 +71,7 @@ def _target(target: TargetHealth, queues: Sequence[QueueView] | None) -> str:
         facts.append(f"{len(queues):,} {'queue' if len(queues) == 1 else 'queues'}")
         facts.append(f"{target.series:,} series")
     if target.snapshot_age is not None:
-        facts.append(f"data {duration(target.snapshot_age)} old")
+        facts.append(f"data {in_words(target.snapshot_age)} old")
     listed = {check for queue in queues or () for check in queue.checks}
     general = [check for check in target.checks if check not in listed]
     trouble = "".join(f"<li>{_check(check.check, check.status, check.detail)}</li>" for check in general)
@@ -137,7 +137,7 @@ def _cell(column: str, value: float | None) -> str:
     if value is None:
         return ""
     if column in (_OLDEST, _LAG):
-        return duration(value)
+        return in_words(value)
     return f"{value:,.1f}" if column == _RATE else f"{value:,.0f}"
 
 
@@ -154,7 +154,7 @@ def _text(value: str) -> str:
     return escape(value, quote=True)
 
 
-def duration(seconds: float) -> str:
+def in_words(seconds: float) -> str:
     """Seconds as a person says them: `0.4 s`, `12 s`, `5 min 3 s`, `2 h 10 min`, `3 d 4 h`."""
     if seconds < 10:
         return f"{seconds:.1f} s"
