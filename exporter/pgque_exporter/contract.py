@@ -62,6 +62,7 @@ class PackFailure:
 class PollResult:
     """Everything that one poll found. `ignored` are schemas that look like a pack but aren't trusted."""
 
+    server_version: str
     snapshot: Snapshot
     packs: tuple[Pack, ...]
     ignored: tuple[str, ...]
@@ -169,7 +170,13 @@ async def poll(
         raise failures[0].error
     # Off the event loop: ten thousand rows take it tens of milliseconds.
     snapshot = await asyncio.to_thread(_assemble, config.name, read, catalogue, cache, taken_at, started)
-    return PollResult(snapshot, tuple(rows.pack for rows in read), ignored, tuple(failures))
+    packs = tuple(rows.pack for rows in read)
+    return PollResult(_server_version(connection), snapshot, packs, ignored, tuple(failures))
+
+
+def _server_version(connection: Connection) -> str:
+    # Debian adds its package's version in brackets.
+    return (connection.info.parameter_status("server_version") or "").partition(" ")[0]
 
 
 async def _discover(

@@ -11,7 +11,7 @@ All three tell what is known and how old it is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pgque_exporter.snapshot import HealthCheck
@@ -22,7 +22,10 @@ DATABASE_CHECK = "database"
 
 @dataclass(frozen=True, slots=True)
 class TargetHealth:
-    """One target. Ages in seconds, times in Unix seconds; `checks` are those that aren't ok."""
+    """One target. Ages in seconds, times in Unix seconds.
+
+    `checks` are those that aren't ok, the worst first.
+    """
 
     name: str
     status: str  # ok, warning, critical, or unknown before the first poll
@@ -49,12 +52,17 @@ class Health:
         return 503 if self.status == "critical" else 200
 
 
-_ORDER = ("ok", "unknown", "warning", "critical")
+STATUSES = ("ok", "unknown", "warning", "critical")  # from nothing to worry about to the worst
 
 
 def worst(statuses: Sequence[str]) -> str:
     """The one to worry about most; ok if there is none."""
-    return max(statuses, key=_ORDER.index, default="ok")
+    return max(statuses, key=STATUSES.index, default="ok")
+
+
+def by_urgency(checks: Iterable[HealthCheck]) -> list[HealthCheck]:
+    """Those to worry about most first; equals stay in their order."""
+    return sorted(checks, key=lambda check: STATUSES.index(check.status), reverse=True)
 
 
 def assess(states: Sequence[TargetState], clock: float) -> Health:
@@ -81,7 +89,7 @@ def _assess_target(state: TargetState, clock: float) -> TargetHealth:
         failure=state.failure,
         series=snapshot.points if snapshot is not None else 0,
         checks_ok=snapshot.checks_ok if snapshot is not None else 0,
-        checks=checks,
+        checks=tuple(by_urgency(checks)),
         packs=tuple(f"{pack.engine} {pack.engine_version}".strip() for pack in state.packs),
     )
 

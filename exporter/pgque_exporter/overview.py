@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pgque_exporter.contract import HEALTH_STATE, HEALTH_STATUS
-from pgque_exporter.health import worst
+from pgque_exporter.health import by_urgency, worst
 from pgque_exporter.snapshot import HealthCheck, Snapshot
 
 
@@ -20,7 +20,10 @@ class ConsumerView:
 
 @dataclass(frozen=True, slots=True)
 class QueueView:
-    """One queue: its metrics by OpenTelemetry name, its consumers, the checks that aren't ok."""
+    """One queue: its metrics by OpenTelemetry name, its consumers, the checks that aren't ok.
+
+    The worst check comes first.
+    """
 
     engine: str
     name: str
@@ -52,7 +55,7 @@ def queues(snapshot: Snapshot) -> tuple[QueueView, ...]:
                 metrics = consumers.setdefault(key, {}).setdefault(consumer, {})
             metrics[family.metric.name] = series.value
     checks: dict[_Key, list[HealthCheck]] = {}
-    for check in snapshot.checks:
+    for check in by_urgency(snapshot.checks):
         checks.setdefault((check.engine, check.queue), []).append(check)
     return tuple(
         QueueView(

@@ -12,7 +12,7 @@ from html import escape
 from importlib.resources import files
 
 from pgque_exporter import __version__
-from pgque_exporter.health import Health, TargetHealth
+from pgque_exporter.health import STATUSES, Health, TargetHealth
 from pgque_exporter.overview import ConsumerView, QueueView
 
 MAX_QUEUES = 300  # a page for people; the API and /metrics have all of them
@@ -37,6 +37,16 @@ _DEAD = "pgque.message.dead_lettered"
 _PENDING = "pgque.consumer.pending_events"
 _LAG = "pgque.consumer.lag_seconds"
 _NUMBERS = 5  # columns between the name and the health
+# What a number says of itself where the window is too narrow for columns with headings.
+_TITLES = {
+    _DEPTH: "depth",
+    _OLDEST: "oldest",
+    _RATE: "events/s",
+    _RETRYING: "retrying",
+    _DEAD: "dead letters",
+    _PENDING: "pending",
+    _LAG: "lag",
+}
 
 
 def render(health: Health, queues: Mapping[str, Sequence[QueueView]]) -> str:
@@ -61,7 +71,7 @@ def _target(target: TargetHealth, queues: Sequence[QueueView] | None) -> str:
         facts.append(f"{len(queues):,} {'queue' if len(queues) == 1 else 'queues'}")
         facts.append(f"{target.series:,} series")
     if target.snapshot_age is not None:
-        facts.append(f"data {duration(target.snapshot_age)} old")
+        facts.append(f"data {in_words(target.snapshot_age)} old")
     listed = {check for queue in queues or () for check in queue.checks}
     general = [check for check in target.checks if check not in listed]
     trouble = "".join(f"<li>{_check(check.check, check.status, check.detail)}</li>" for check in general)
@@ -80,9 +90,9 @@ def _queues(target: TargetHealth, queues: Sequence[QueueView] | None) -> str:
         return f'<p class="empty">{"Waiting for the first poll." if waiting else "No current data."}</p>'
     if not queues:
         return '<p class="empty">There are no queues in this database.</p>'
-    order = {"critical": 0, "warning": 1, "unknown": 2, "ok": 3}
     shown = sorted(
-        queues, key=lambda queue: (order[queue.status], -queue.metrics.get(_OLDEST, 0), queue.name)
+        queues,
+        key=lambda queue: (-STATUSES.index(queue.status), -queue.metrics.get(_OLDEST, 0), queue.name),
     )
     several = len({queue.engine for queue in queues}) > 1
     rows = "".join(row for queue in shown[:MAX_QUEUES] for row in _queue(queue, with_engine=several))
@@ -115,16 +125,19 @@ def _consumer(consumer: ConsumerView) -> str:
 
 
 def _row(kind: str, name: str, metrics: Mapping[str, float], columns: Sequence[str], last: str) -> str:
-    cells = [_cell(column, metrics.get(column)) for column in columns] + [""] * (_NUMBERS - len(columns))
-    numbers = "".join(f'<td class="num">{cell}</td>' for cell in cells)
-    return f'<tr class="{kind}"><td class="name">{_text(name)}</td>{numbers}<td>{last}</td></tr>'
+    numbers = "".join(
+        f'<td class="num" data-title="{_TITLES[column]}">{_cell(column, metrics.get(column))}</td>'
+        for column in columns
+    )
+    empty = '<td class="num"></td>' * (_NUMBERS - len(columns))
+    return f'<tr class="{kind}"><td class="name">{_text(name)}</td>{numbers}{empty}<td>{last}</td></tr>'
 
 
 def _cell(column: str, value: float | None) -> str:
     if value is None:
         return ""
     if column in (_OLDEST, _LAG):
-        return duration(value)
+        return in_words(value)
     return f"{value:,.1f}" if column == _RATE else f"{value:,.0f}"
 
 
@@ -141,7 +154,7 @@ def _text(value: str) -> str:
     return escape(value, quote=True)
 
 
-def duration(seconds: float) -> str:
+def in_words(seconds: float) -> str:
     """Seconds as a person says them: `0.4 s`, `12 s`, `5 min 3 s`, `2 h 10 min`, `3 d 4 h`."""
     if seconds < 10:
         return f"{seconds:.1f} s"

@@ -84,7 +84,9 @@ def test_a_pack_goes_without_a_trace_but_the_role(run: Run, engine_database: Dat
     assert value(connection, "select count(*) from pgque.receive('orders', 'app', 10)") == 1
 
     # Nothing left to remove is no error.
-    assert run("sql", "uninstall", "--engine", "pgque", *where)[0] == 0
+    assert run("sql", "uninstall", "--engine", "pgque", *where) == (
+        0, f"{engine_database.name}: nothing to remove: no observability pack of pgque\n", "",
+    )  # fmt: skip
     assert catalogue_of(connection) == before
     code, _, error = run("sql", "verify", *where)
     assert code == 1
@@ -115,6 +117,9 @@ def test_the_queue_engine_comes_and_goes_with_its_pack(run: Run, database: Datab
     assert code == 0
     assert "queue engine pgque removed with all its queues" in out
     assert catalogue_of(connection) == before
+    code, out, _ = run("sql", "uninstall", "--engine", "pgque", "--with-queue", "--force", *where)
+    assert code == 0
+    assert out.endswith(f"{database.name}: nothing to remove: no queue engine pgque\n")
 
 
 def test_uninstall_wants_to_be_told_which(run: Run, pack_database: Database) -> None:

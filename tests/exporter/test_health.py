@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from pgque_exporter import status_page
 from pgque_exporter.connection import FailureKind
 from pgque_exporter.health import assess, ready
+from pgque_exporter.overview import queues
 from pgque_exporter.snapshot import HealthCheck
 from pgque_exporter.state import Failure, TargetState
 from tests.exporter.harness import snapshot
@@ -12,7 +16,7 @@ CLOCK = 1000.0
 
 
 def state(*statuses: str, age: float = 1.0, failure: Failure | None = None) -> TargetState:
-    checks = tuple(HealthCheck("toy", "q", "lag", status, "why") for status in statuses)
+    checks = tuple(HealthCheck("toy", "q0", "lag", status, "why") for status in statuses)
     return TargetState(
         "shop",
         interval=15,
@@ -56,6 +60,19 @@ def test_a_target_that_is_down_is_a_check_of_its_own() -> None:
     ]
     assert target.checks[0].detail == "connection: refused"
     assert (target.up, target.snapshot_age, target.checks_ok) == (False, 1.0, 3)
+
+
+def test_the_worst_checks_come_first() -> None:
+    mixed = state("unknown", "warning", "critical", "warning", failure=DOWN)
+    health = assess([mixed], CLOCK)
+    expected = ["critical", "warning", "warning", "unknown"]
+    assert [check.status for check in health.targets[0].checks] == ["critical", *expected]
+    assert mixed.snapshot is not None
+    views = queues(mixed.snapshot)
+    assert [check.status for view in views for check in view.checks] == expected
+    page = status_page.render(health, {"shop": views})
+    rows = page[page.index("<tbody>") :]
+    assert re.findall(r'class="note".*?class="pill (\w+)', rows) == expected
 
 
 def test_ready_means_that_every_target_was_polled_well_or_badly() -> None:

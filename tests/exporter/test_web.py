@@ -15,7 +15,7 @@ from pgque_exporter.exposition import Format
 from pgque_exporter.page import Page
 from pgque_exporter.snapshot import Family, Series, Snapshot
 from pgque_exporter.state import TargetState
-from pgque_exporter.status_page import duration
+from pgque_exporter.status_page import in_words
 from pgque_exporter.telemetry import Telemetry
 from pgque_exporter.web import accepts_gzip, preferred_format
 from tests.exporter.harness import CATALOGUE, DEPTH, ToyPack, config, running, snapshot, target
@@ -76,7 +76,7 @@ def test_encoding_negotiation(accept_encoding: str, gzip: bool) -> None:
     ],
 )
 def test_durations_as_people_say_them(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+    assert in_words(seconds) == text
 
 
 def test_every_endpoint_of_a_service_with_one_database(database: Database, toy: ToyPack) -> None:
@@ -122,7 +122,7 @@ def test_every_endpoint_of_a_service_with_one_database(database: Database, toy: 
         assert "&lt;script&gt;alert(&quot;1&quot;)" in page.text
         for raw in ("<b>c", "lag<i>", "<u>late"):
             assert raw not in page.text
-        assert "1,234,567" in page.text
+        assert 'data-title="depth">1,234,567<' in page.text
         assert "2 min 5 s" in page.text
 
         health = service.get("/healthz")

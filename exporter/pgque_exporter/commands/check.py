@@ -16,6 +16,7 @@ from pgque_exporter.commands.options import add_config_options, load_config, red
 from pgque_exporter.config import Config, TargetConfig
 from pgque_exporter.connection import PollError
 from pgque_exporter.contract import PollResult
+from pgque_exporter.health import by_urgency
 from pgque_exporter.redaction import Redactor
 from pgque_exporter.target import poll_once
 
@@ -103,7 +104,7 @@ def _as_text(report: _Report) -> Iterator[str]:
         if rows:
             yield f"  dropped  {rows} rows: {reason}"
     yield f"  health   {result.snapshot.checks_ok} checks ok, {len(result.snapshot.checks)} not ok"
-    for check in result.snapshot.checks:
+    for check in by_urgency(result.snapshot.checks):
         yield f"           {check.status:8} {check.queue} {check.check}: {check.detail}"
 
 

@@ -159,11 +159,18 @@ def _uninstall(arguments: argparse.Namespace) -> int:
 
     async def uninstall(session: _Session) -> int:
         for engine in chosen:
-            await session.run(sqlfiles.pack_uninstall_sql(engine))
-            session.say(f"observability pack of {engine} removed")
+            installed = await session.pack_schemas(engine)
+            await session.run(sqlfiles.pack_uninstall_sql(engine))  # in any case: half a pack may be there
+            pack = f"observability pack of {engine}"
+            session.say(f"{pack} removed" if installed else f"nothing to remove: no {pack}")
         if queue is not None:
+            there = await session.has_schema(queue)
             await session.run(sqlfiles.engine_uninstall_sql(queue))
-            session.say(f"queue engine {queue} removed with all its queues")
+            session.say(
+                f"queue engine {queue} removed with all its queues"
+                if there
+                else f"nothing to remove: no queue engine {queue}"
+            )
         return 0
 
     return _in_each_database(arguments, uninstall)
@@ -312,6 +319,11 @@ class _Session:
                 where=self.name,
                 hint="create it with `create role`",
             )
+
+    async def has_schema(self, schema: str) -> bool:
+        query = "select to_regnamespace(quote_ident(%s)) is not null"
+        row = await (await self._connection.execute(query, (schema,))).fetchone()
+        return row is not None and bool(row[0])
 
     async def pack_schemas(self, engine: str | None) -> list[str]:
         cursor = await self._connection.execute(_SCHEMAS, {"engine": engine})

@@ -18,12 +18,13 @@ from typing import Any
 from pgque_exporter import __version__, catalogue
 from pgque_exporter.commands.options import add_config_options, load_config, redactor
 from pgque_exporter.config import Config, TargetConfig, parse_duration
-from pgque_exporter.connection import Connection, FailureKind, PollError, classified, close, connect, settle
-from pgque_exporter.contract import LabelCache, PollResult, poll
-from pgque_exporter.health import worst
+from pgque_exporter.connection import PollError
+from pgque_exporter.contract import PollResult
+from pgque_exporter.health import STATUSES, by_urgency, worst
 from pgque_exporter.overview import ConsumerView, QueueView, queues
 from pgque_exporter.redaction import Redactor
 from pgque_exporter.snapshot import HealthCheck
+from pgque_exporter.target import poll_once
 from pgque_exporter.terminal import (
     Cell,
     Column,
@@ -124,7 +125,6 @@ class TargetStatus:
     """What one database told, or why it didn't."""
 
     name: str
-    server_version: str | None
     result: PollResult | None
     error: PollError | None
 
@@ -145,48 +145,16 @@ async def _ask_all(config: Config, redact: Redactor) -> list[TargetStatus]:
 
 
 async def ask(config: TargetConfig, redact: Redactor) -> TargetStatus:
-    """Connect, poll, disconnect, within the target's deadline; never raises for what the database does."""
-    connections: list[Connection] = []
-    task = asyncio.create_task(_poll(config, redact, connections))
-    await asyncio.wait({task}, timeout=config.timeout)
-    connection = connections[0] if connections else None
-    if not task.done():
-        await settle(task, connection)
-        error = PollError(
-            FailureKind.TIMEOUT,
-            f"no answer within {config.timeout:g} s",
-            "see whether the database is reachable and responsive",
-        )
-        return TargetStatus(config.name, None, None, error)
+    """Connect, poll, disconnect; never raises for what the database does."""
     try:
-        return task.result()
+        return TargetStatus(config.name, await poll_once(config, catalogue.load(), redact), None)
     except PollError as error:
-        return TargetStatus(config.name, _server_version(connection), None, error)
-    except Exception as error:  # noqa: BLE001 - described and redacted
-        return TargetStatus(config.name, None, None, classified(error, redact))
-    finally:
-        await close(connection)
-
-
-async def _poll(config: TargetConfig, redact: Redactor, connections: list[Connection]) -> TargetStatus:
-    connection = await connect(config, redact)
-    connections.append(connection)
-    version = _server_version(connection)
-    result = await poll(connection, config, catalogue.load(), LabelCache(config.name), redact)
-    return TargetStatus(config.name, version, result, None)
-
-
-def _server_version(connection: Connection | None) -> str | None:
-    if connection is None or connection.closed:
-        return None
-    # Debian adds its package's version in brackets.
-    return (connection.info.parameter_status("server_version") or "").partition(" ")[0] or None
+        return TargetStatus(config.name, None, error)
 
 
 # --- the screen ----------------------------------------------------------------------------------
 
 _Metrics = Mapping[str, float]
-_ORDER = ("critical", "warning", "unknown", "ok")
 
 
 def _screen(statuses: Sequence[TargetStatus]) -> list[str]:
@@ -220,9 +188,10 @@ def screen(status: TargetStatus, paint: Paint, columns: int | None = None) -> li
 
 def _header(status: TargetStatus, paint: Paint) -> str:
     parts = [f"pgque-exporter {__version__}", paint(printable(status.name), "heading")]
-    if status.server_version:
-        parts.append(f"PostgreSQL {printable(status.server_version)}")
-    for pack in status.result.packs if status.result else ():
+    if status.result is None:
+        return " | ".join(parts)
+    parts.append(f"PostgreSQL {printable(status.result.server_version)}")
+    for pack in status.result.packs:
         engine = f"{pack.engine} {pack.engine_version}".strip()
         parts.append(printable(f"{engine} (pack {pack.pack_version})"))
     return " | ".join(parts)
@@ -273,7 +242,7 @@ def _retries(views: Sequence[QueueView]) -> str | None:
 def _check_counts(result: PollResult) -> str:
     counts = Counter(check.status for check in result.snapshot.checks)
     counts["ok"] = result.snapshot.checks_ok
-    return ", ".join(f"{count(counts[status])} {status}" for status in reversed(_ORDER) if counts[status])
+    return ", ".join(f"{count(counts[status])} {status}" for status in STATUSES if counts[status])
 
 
 def _queues_of(checks: Sequence[HealthCheck], name: str, most: int = 3) -> str:
@@ -370,17 +339,13 @@ def _attention(status: TargetStatus, paint: Paint, columns: int | None) -> list[
         rows += [(Cell("ignored", "unknown"), Cell(_ignored(schema))) for schema in status.result.ignored]
     rows += [(Cell("critical", "critical"), Cell(_error(error))) for error in errors]
     lines = [line for row in rows for line in _with_text(row, [8], paint, columns)]
-    checks = [_check_row(check) for check in _by_urgency(status.result)]
+    found = status.result.snapshot.checks if status.result is not None else ()
+    checks = [_check_row(check) for check in by_urgency(found)]
     widths = [max(width(row[index].text) for row in checks) for index in range(3)] if checks else []
     lines += [line for row in checks for line in _with_text(row, widths, paint, columns)]
     if not lines:
         return [paint("All is well.", "ok")]
     return [paint("Needs attention:", "heading"), *lines]
-
-
-def _by_urgency(result: PollResult | None) -> list[HealthCheck]:
-    checks = result.snapshot.checks if result is not None else ()
-    return sorted(checks, key=lambda check: _ORDER.index(check.status))
 
 
 def _check_row(check: HealthCheck) -> tuple[Cell, ...]:
@@ -436,7 +401,7 @@ def _target_json(status: TargetStatus) -> dict[str, Any]:
     return {
         "name": status.name,
         "status": status.status,
-        "server_version": status.server_version,
+        "server_version": result.server_version if result else None,
         "errors": [{"kind": error.kind, "message": error.message, "hint": error.hint} for error in errors],
         "packs": [asdict(pack) for pack in result.packs] if result else [],
         "ignored": list(result.ignored) if result else [],

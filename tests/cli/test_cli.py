@@ -3,40 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from pgque_exporter import __version__, cli
+from pgque_exporter import __version__
+from tests.cli.conftest import Run
 from tests.exporter.harness import ToyPack, get, silent_server
 from tests.support.database import Database, wait_until
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a command in this process: exit code, standard output, standard error."""
-    for name in list(os.environ):
-        if name.startswith(("PG", "OTEL_")):
-            monkeypatch.delenv(name)
-
-    def call(*words: str) -> tuple[int, str, str]:
-        try:
-            code = cli.main(words)
-        except SystemExit as exit_:
-            code = exit_.code if isinstance(exit_.code, int) else 1
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
 
 
 def test_version_and_help(run: Run) -> None:
@@ -59,7 +38,8 @@ def test_a_command_loads_nothing_of_the_others() -> None:
     assert result.stdout == "False False\n"
 
 
-def test_check_reports_what_it_found(run: Run, database: Database, toy: ToyPack) -> None:
+def test_check_reports_what_it_found(run: Run, database: Database) -> None:
+    toy = ToyPack(database.connect())
     toy.add("pgque.queue.depth", 1, queue="q")
     toy.add("no.such.metric", 1, queue="q")
     toy.add_health("q", "lag", "critical", "three hours behind")
