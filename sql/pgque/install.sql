@@ -373,7 +373,7 @@ begin
     end if;
 
     -- Taken from the sequence first: the names of the queue's own objects are made of it.
-    v_id := nextval('pgque.queue_queue_id_seq');
+    v_id := nextval('pgque.queue_queue_id_seq')::int4;
     v_parent := 'event_' || v_id;
 
     insert into pgque.queue (queue_id, queue_name, queue_data_pfx, queue_event_seq, queue_tick_seq)
@@ -812,7 +812,7 @@ begin
             using errcode = 'null_value_not_allowed';
     end if;
     if cardinality(payloads) = 0 then
-        return '{}';
+        return array[]::bigint[];
     end if;
     return pgque.insert_event_bulk(queue_name, type_name, payloads);
 end;
@@ -1089,7 +1089,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_due   record;
-    v_count bigint := 0;
+    v_count bigint := 0::bigint;
 begin
     perform pgque.refuse_old_snapshot('pgque.ticker()');
     for v_due in select d.* from pgque.due_ticks(null) as d loop
@@ -1684,11 +1684,12 @@ create or replace function pgque.event_range_sql(
 )
 returns text
 language plpgsql
+stable
 as $$
 declare
     v_late   xid8[];
     v_table  text;
-    v_parts  text[] := '{}';
+    v_parts  text[] := array[]::text[];
     v_newer  constant text :=
         'select e.* from pgque.%1$I as e '
         'where e.ev_txid >= %2$L::xid8 and e.ev_txid < %3$L::xid8 '
@@ -1731,6 +1732,7 @@ grant execute on function pgque.event_range_sql(int4, int4, int4, pg_snapshot, p
 create or replace function pgque.batch_event_sql(batch_id bigint)
 returns text
 language plpgsql
+stable
 as $$
 declare
     v_batch record;
@@ -1771,6 +1773,7 @@ grant execute on function pgque.batch_event_sql(bigint) to pgque_admin;
 create or replace function pgque.batch_event(batch_id bigint, event_id bigint)
 returns pgque.event_template
 language plpgsql
+stable
 as $$
 declare
     v_event pgque.event_template;
@@ -1788,6 +1791,7 @@ grant execute on function pgque.batch_event(bigint, bigint) to pgque_admin;
 -- ---- sql/pgque/consume/get_batch_events.sql
 
 -- Read the events of an open batch, in the order of their ids. May be called as often as needed.
+-- Volatile, so that it finds a batch that next_batch() took in the same statement.
 
 create or replace function pgque.get_batch_events(
     batch_id bigint,
@@ -2298,6 +2302,7 @@ grant execute on function pgque.event_dead(
 create or replace function pgque.dlq_inspect(queue text, limit_count int default 100)
 returns setof pgque.dead_letter
 language plpgsql
+stable
 security definer
 set search_path = pg_catalog, pg_temp
 as $$
