@@ -12,7 +12,7 @@ begin
     if has_function_privilege(to_regprocedure('pgque.version()'), 'execute') then
         execute 'select pgque.version()' into known_version;
     end if;
-    return query select 'pgque'::text, known_version, '0.1.0'::text;
+    return query select 'pgque'::text, known_version, '{version}'::text;
 end
 $$;
 
