@@ -9,12 +9,27 @@ import pytest
 from pgque_exporter.demo.cluster import Cluster
 from pgque_exporter.errors import UserError
 from tests.support.database import ENGINE_INSTALL, PACK_INSTALL, Database, installation, new_database
-from tests.support.debian import Unavailable
+from tests.support.tools import Unavailable
+
+# The newest and the oldest are where things differ; the SQL itself must be right on each.
+SERVERS = ("pg18", "pg15")
+SERVERS_OF_SQL = (*SERVERS, "pg17", "pg16")
+SQL_SUITES = ("engine", "observability")
 
 
-@pytest.fixture(scope="session", params=["pg18", "pg15"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test that uses `cluster` on the servers of its folder, or on those of its `servers` mark."""
+    if "cluster" not in metafunc.fixturenames:
+        return
+    mark = metafunc.definition.get_closest_marker("servers")
+    in_sql_suite = metafunc.definition.path.parent.name in SQL_SUITES
+    servers = mark.args if mark else SERVERS_OF_SQL if in_sql_suite else SERVERS
+    metafunc.parametrize("cluster", servers, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """A running server. Tests that use it run once per server installed here."""
+    """A running server."""
     try:
         server = installation(request.param)
     except (UserError, Unavailable) as error:

@@ -68,9 +68,10 @@ def import_rules() -> Outcome:
 
 
 def programs() -> Outcome:
-    """Prometheus and others are fetched before the clock of a test runs."""
+    """Servers, Prometheus and others are fetched before the clock of a test runs."""
     # Not having one is no failure here: the tests that need it are skipped and say why.
-    return by_exit_code(run(sys.executable, "-m", "tests.support.debian"))
+    modules = ("tests.support.debian", "tests.support.wheels")
+    return by_exit_code(max(run(sys.executable, "-m", module) for module in modules))
 
 
 def tests() -> Outcome:

@@ -9,51 +9,14 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from pgque_exporter import __version__, sqlfiles
 from pgque_exporter.commands import sql as command
 from tests.cli.conftest import Run, owned_by
-from tests.support.database import Connection, Database, server_programs
-from tests.support.queue import create_queue, rows, send, tick, value
+from tests.support.catalog import catalog_of
+from tests.support.database import Database, server_programs
+from tests.support.queue import create_queue, send, tick, value
 
 PASSWORD = "correct-horse"
-
-
-def catalogue_of(connection: Connection) -> dict[str, object]:
-    """All that a pack could leave behind in a database, without object ids."""
-    outside = "not in ('pg_catalog', 'information_schema', 'pg_toast')"
-    return {
-        "functions": rows(
-            connection,
-            "select p.oid::regprocedure::text as name, md5(p.prosrc), p.proconfig, p.proacl::text"
-            " from pg_proc p join pg_namespace n on n.oid = p.pronamespace"
-            f" where n.nspname {outside} order by name",
-        ),
-        "relations": rows(
-            connection,
-            "select c.oid::regclass::text as name, c.relkind, c.relacl::text"
-            " from pg_class c join pg_namespace n on n.oid = c.relnamespace"
-            f" where n.nspname {outside} order by name",
-        ),
-        "columns": rows(
-            connection,
-            "select attrelid::regclass::text as name, attname, attacl::text from pg_attribute"
-            " where attacl is not null order by name, attname",
-        ),
-        "types": rows(
-            connection,
-            "select t.oid::regtype::text as name, t.typacl::text"
-            " from pg_type t join pg_namespace n on n.oid = t.typnamespace"
-            f" where n.nspname {outside} order by name",
-        ),
-        "schemas": rows(
-            connection,
-            "select nspname, nspacl::text from pg_namespace where nspname !~ '^pg_' order by nspname",
-        ),
-        "default rights": rows(
-            connection, "select defaclrole::regrole::text, defaclobjtype, defaclacl::text from pg_default_acl"
-        ),
-        "triggers": rows(connection, "select tgrelid::regclass::text, tgname from pg_trigger"),
-        "settings": rows(connection, "select setconfig from pg_db_role_setting"),
-    }
 
 
 def test_a_pack_goes_without_a_trace_but_the_role(run: Run, engine_database: Database) -> None:
@@ -61,12 +24,12 @@ def test_a_pack_goes_without_a_trace_but_the_role(run: Run, engine_database: Dat
     create_queue(connection, "orders", "app")
     send(connection, "orders", "one")
     tick(connection, "orders")
-    before = catalogue_of(connection)
+    before = catalog_of(connection)
     where = ("--dsn", engine_database.dsn())
 
     expected = f"{engine_database.name}: observability pack of pgque installed\n"
     assert run("sql", "install", *where) == (0, expected, "")
-    installed = catalogue_of(connection)
+    installed = catalog_of(connection)
     assert installed != before
     assert value(connection, "select consumers from pgque.queue_stats()") == 1
     assert run("sql", "verify", *where) == (
@@ -74,12 +37,12 @@ def test_a_pack_goes_without_a_trace_but_the_role(run: Run, engine_database: Dat
     )  # fmt: skip
 
     assert run("sql", "install", "--engine", "pgque", *where)[0] == 0
-    assert catalogue_of(connection) == installed
+    assert catalog_of(connection) == installed
 
     assert run("sql", "uninstall", "--engine", "pgque", *where) == (
         0, f"{engine_database.name}: observability pack of pgque removed\n", "",
     )  # fmt: skip
-    assert catalogue_of(connection) == before
+    assert catalog_of(connection) == before
     assert value(connection, "select count(*) from pg_roles where rolname = 'pgque_monitor'") == 1
     assert value(connection, "select count(*) from pgque.receive('orders', 'app', 10)") == 1
 
@@ -87,7 +50,7 @@ def test_a_pack_goes_without_a_trace_but_the_role(run: Run, engine_database: Dat
     assert run("sql", "uninstall", "--engine", "pgque", *where) == (
         0, f"{engine_database.name}: nothing to remove: no observability pack of pgque\n", "",
     )  # fmt: skip
-    assert catalogue_of(connection) == before
+    assert catalog_of(connection) == before
     code, _, error = run("sql", "verify", *where)
     assert code == 1
     told = f"{engine_database.name}: no pack is installed. Run `pgque-exporter sql install`"
@@ -96,7 +59,7 @@ def test_a_pack_goes_without_a_trace_but_the_role(run: Run, engine_database: Dat
 
 def test_the_queue_engine_comes_and_goes_with_its_pack(run: Run, database: Database) -> None:
     connection = database.connect()
-    before = catalogue_of(connection)
+    before = catalog_of(connection)
     where = ("--dsn", database.dsn())
     assert run("sql", "install", "--with-queue", *where) == (
         0,
@@ -116,7 +79,7 @@ def test_the_queue_engine_comes_and_goes_with_its_pack(run: Run, database: Datab
     code, out, _ = run("sql", "uninstall", "--engine", "pgque", "--with-queue", "--force", *where)
     assert code == 0
     assert "queue engine pgque removed with all its queues" in out
-    assert catalogue_of(connection) == before
+    assert catalog_of(connection) == before
     code, out, _ = run("sql", "uninstall", "--engine", "pgque", "--with-queue", "--force", *where)
     assert code == 0
     assert out.endswith(f"{database.name}: nothing to remove: no queue engine pgque\n")
@@ -144,13 +107,13 @@ def test_an_owner_without_other_rights_may_install(login: str, run: Run, engine_
 @pytest.mark.parametrize("action", ["install", "uninstall", "install --with-queue"])
 def test_without_rights_nothing_happens(run: Run, pack_database: Database, login: str, action: str) -> None:
     connection = pack_database.connect()
-    before = catalogue_of(connection)
+    before = catalog_of(connection)
     where = ("--engine", "pgque", "--dsn", pack_database.dsn(user=login))
     code, out, error = run("sql", *action.split(), *where)
     assert (code, out) == (1, "")
     assert error.count("\n") == 1
     assert f"The user {login} may not do that: connect as the owner" in error
-    assert catalogue_of(connection) == before
+    assert catalog_of(connection) == before
 
 
 @pytest.mark.parametrize("action", ["install", "uninstall", "verify", "print"])
@@ -163,7 +126,7 @@ def test_an_unknown_engine_gets_the_list_of_the_known(run: Run, action: str) -> 
 
 
 def test_an_absent_engine_is_one_line_with_a_remedy(run: Run, database: Database) -> None:
-    before = catalogue_of(database.connect())
+    before = catalog_of(database.connect())
     for words in ((), ("--engine", "pgque")):
         code, out, error = run("sql", "install", *words, "--dsn", database.dsn())
         assert (code, out) == (1, "")
@@ -171,20 +134,70 @@ def test_an_absent_engine_is_one_line_with_a_remedy(run: Run, database: Database
         if words:
             assert "the PgQue engine is not installed" in error
             assert "pgque-exporter sql install --with-" in error
-    assert catalogue_of(database.connect()) == before
+    assert catalog_of(database.connect()) == before
+
+
+@pytest.mark.parametrize(
+    ("action", "before", "told"),
+    [
+        (
+            "install",
+            "create function pgque.in_flight(text) returns int language sql as 'select 1'",
+            "there is a function pgque.in_flight(text), returning integer, that is not part of the pack."
+            " It was left as it is. Drop it, or give it another name or schema, then install again.",
+        ),
+        (
+            "install",
+            sqlfiles.pack_install_sql("pgque").replace(__version__, "9.0.0"),
+            f"schema pgque holds version 9.0.0 of the pack, newer than this one, {__version__}."
+            " Install with pgque-exporter 9.0.0 or newer, or uninstall with that first.",
+        ),
+        (
+            "install",
+            "alter table pgque.subscription drop column sub_role",
+            'the PgQue engine in database "{name}" is too old for this pack: pgque.subscription.sub_role'
+            " is missing. Upgrade it first: pgque-exporter sql install --with-queue,"
+            " or \\i sql/pgque/install.sql.",
+        ),
+        (
+            "uninstall",
+            sqlfiles.pack_install_sql("pgque") + "create view mine as select * from pgque.queue_stats();",
+            "function pgque.queue_stats() is in use: view public.mine depends on function"
+            " pgque.queue_stats(). Drop what uses it, then uninstall again.",
+        ),
+    ],
+)
+def test_a_refusal_is_one_line_with_a_remedy_and_changes_nothing(
+    run: Run, engine_database: Database, action: str, before: str, told: str
+) -> None:
+    connection = engine_database.connect()
+    connection.execute(before)
+    catalog = catalog_of(connection)
+    for engine in ((), ("--engine", "pgque")):
+        if engine or action == "install":
+            code, out, error = run("sql", action, *engine, "--dsn", engine_database.dsn())
+            assert (code, out) == (1, "")
+            name = engine_database.name
+            line = f"pgque-exporter: error: {name}: {told.format(name=name)}"
+            assert error.rstrip(".\n") == line.rstrip(".")
+    assert catalog_of(connection) == catalog
 
 
 def test_an_install_that_fails_at_its_end_leaves_no_beginning(run: Run, engine_database: Database) -> None:
     connection = engine_database.connect()
-    # Replacing it would change its return type, which PostgreSQL refuses.
     connection.execute(
-        "create function pgque.stuck_consumers(interval) returns int language sql as 'select 1'"
+        """
+        create function no_comment() returns event_trigger language plpgsql as
+            $$ begin raise exception 'no comment'; end $$;
+        create event trigger no_comment on ddl_command_end when tag in ('COMMENT')
+            execute function no_comment();
+        """
     )
-    before = catalogue_of(connection)
+    before = catalog_of(connection)
     code, out, error = run("sql", "install", "--dsn", engine_database.dsn())
     assert (code, out) == (1, "")
-    assert "cannot change return type of existing function" in error
-    assert catalogue_of(connection) == before
+    assert error == f"pgque-exporter: error: {engine_database.name}: no comment\n"
+    assert catalog_of(connection) == before
 
 
 def test_it_gives_up_rather_than_block_the_queues(
@@ -305,13 +318,13 @@ def test_what_is_printed_works_in_psql(database: Database, login: str, run: Run)
         subprocess.run([*psql, database.dsn()], input=script.stdout, capture_output=True, check=True)
 
     connection = database.connect()
-    before = catalogue_of(connection)
+    before = catalog_of(connection)
     apply("--with-queue", "--grant-to", login)
     assert run("sql", "verify", "--dsn", database.dsn())[0] == 0
     assert value(connection, "select pg_has_role(%s, 'pgque_monitor', 'member')", login)
     apply("--engine", "pgque")
     apply("--with-queue", "--uninstall")
-    assert catalogue_of(connection) == before
+    assert catalog_of(connection) == before
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:

@@ -52,6 +52,15 @@ def test_an_event_committed_after_the_tick_comes_later_and_once(
     assert consume(db, "orders", "app") == []
 
 
+def test_a_batch_may_be_taken_and_read_in_one_statement(db: Connection) -> None:
+    send(db, "orders", "one", "two")
+    tick(db, "orders")
+    found = rows(
+        db, "select e.ev_data from pgque.get_batch_events(pgque.next_batch('orders', 'app')) e",
+    )
+    assert found == [("one",), ("two",)]
+
+
 def test_each_of_many_open_transactions_lands_in_its_own_batch(
     engine_database: Database, db: Connection
 ) -> None:

@@ -12,6 +12,7 @@ from packaging.utils import canonicalize_name
 
 from tests.support.debian import EXTENSIONS, POSTGRES_VERSION, PROGRAMS
 from tests.support.repository import ROOT
+from tests.support.wheels import WHEELS
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 SELF = PROJECT["project"]["name"]
@@ -43,6 +44,7 @@ def test_every_dependency_has_its_reason_and_no_other_has() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
     used = {requirement.name for requirement in [*requirements(*extras), *build]}
     used |= {*PROGRAMS.values(), f"postgresql-{POSTGRES_VERSION}", *EXTENSIONS}
+    used |= {wheel.package for wheel in WHEELS.values()}
     assert sorted(described) == sorted(used)
 
 

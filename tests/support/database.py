@@ -13,7 +13,9 @@ import psycopg
 from psycopg import sql
 
 from pgque_exporter.demo.cluster import Cluster, embedded_bindir
-from tests.support.debian import Postgres, postgres
+from tests.support.debian import postgres
+from tests.support.tools import Postgres
+from tests.support.wheels import WHEELS, wheel_postgres
 
 ROOT = Path(__file__).resolve().parents[2]
 ENGINE_INSTALL = ROOT / "sql" / "pgque" / "install.sql"
@@ -26,7 +28,8 @@ def installation(server_id: str) -> Postgres:
     """The server of this name, fetched if need be; raises Unavailable or UserError where there is none."""
     if server_id == "pg18":
         return Postgres(embedded_bindir())
-    return postgres(int(server_id.removeprefix("pg")))
+    version = int(server_id.removeprefix("pg"))
+    return wheel_postgres(version) if version in WHEELS else postgres(version)
 
 
 def server_programs(server_id: str) -> Path:

@@ -9,19 +9,17 @@ package script runs and no service starts. It works as root and as any other use
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-REPOSITORY = Path(__file__).parents[2]
+from tests.support.tools import Postgres, Program, Unavailable, locked, tools_folder
+
 DPKG_STATUS = Path("/var/lib/dpkg/status")
 
 # Program -> Debian package. Why each package: docs/dependencies.md.
@@ -31,7 +29,7 @@ PROGRAMS = {
 }
 POSTGRES_VERSION = 15
 # Extensions that tests want in that PostgreSQL: all of them in one unpacked server.
-EXTENSIONS = (f"postgresql-{POSTGRES_VERSION}-cron",)
+EXTENSIONS = tuple(f"postgresql-{POSTGRES_VERSION}-{name}" for name in ("cron", "plpgsql-check"))
 
 _APT_OPTIONS = {
     "Debug::NoLocking": "1",  # the locks are of the system's folders, which we don't touch
@@ -42,30 +40,6 @@ _APT_OPTIONS = {
 }
 _APT_TIMEOUT = 600  # seconds, for one run of apt-get
 _KEPT_FIELDS = ("Package:", "Status:", "Architecture:", "Multi-Arch:", "Version:", "Provides:")
-
-
-class Unavailable(Exception):
-    """A program can't be had on this machine; the text says why."""
-
-
-@dataclass(frozen=True)
-class Program:
-    """A program, and what its environment needs beside the usual."""
-
-    path: Path
-    env: Mapping[str, str] = field(default_factory=dict)
-
-    def full_env(self) -> dict[str, str]:
-        """A whole environment to run the program in."""
-        return {**os.environ, **self.env}
-
-
-@dataclass(frozen=True)
-class Postgres:
-    """The programs of one PostgreSQL version, and what their environment needs beside the usual."""
-
-    bindir: Path
-    env: Mapping[str, str] = field(default_factory=dict)
 
 
 def find_program(name: str) -> Program:
@@ -105,9 +79,9 @@ def fetch(*packages: str, dpkg_status: Path = DPKG_STATUS) -> Path:
     key = (tuple(sorted(packages)), dpkg_status)
     if key in _failures:  # asked again for every test: the answer stays the same
         raise Unavailable(_failures[key])
-    tree = tools_folder() / "+".join(sorted(packages))
+    tree = tools_folder("debian") / "+".join(sorted(packages))
     try:
-        with _locked():
+        with locked(tools_folder("debian")):
             if not tree.is_dir():
                 _unpack(_download(packages, dpkg_status), tree)
     except Unavailable as error:
@@ -117,23 +91,6 @@ def fetch(*packages: str, dpkg_status: Path = DPKG_STATUS) -> Path:
 
 
 _failures: dict[tuple[tuple[str, ...], Path], str] = {}
-
-
-@cache
-def tools_folder() -> Path:
-    """Where packages are unpacked: in the checkout, unless PostgreSQL's user can't enter that.
-
-    A server refuses to run as root and is then started as another user, who can't reach a checkout
-    in root's home.
-    """
-    folder = REPOSITORY / ".tools/debian"
-    way = (REPOSITORY, *REPOSITORY.parents)
-    if os.geteuid() == 0 and not all(path.stat().st_mode & 0o001 for path in way):
-        folder = Path("/var/cache/pgque-exporter/debian")
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in (folder, folder.parent):
-        path.chmod(0o755)  # whatever the umask says
-    return folder
 
 
 def library_env(tree: Path) -> dict[str, str]:
@@ -162,7 +119,7 @@ def _download(packages: Sequence[str], dpkg_status: Path) -> list[Path]:
     missing = [program for program in ("apt-get", "dpkg-deb") if shutil.which(program) is None]
     if missing or not dpkg_status.exists():
         raise Unavailable(f"{_these(packages)}: not installed, and no apt here to fetch it with")
-    apt = tools_folder() / "apt"
+    apt = tools_folder("debian") / "apt"
     archives = apt / "cache/archives"
     shutil.rmtree(archives, ignore_errors=True)  # left by an interrupted run
     for folder in (apt / "state/lists/partial", archives / "partial"):
@@ -216,14 +173,6 @@ def _unpack(archives: Sequence[Path], tree: Path) -> None:
             subprocess.run(["dpkg-deb", "-x", str(archive), str(partial)], check=True)
         archive.unlink()
     partial.rename(tree)
-
-
-@contextmanager
-def _locked() -> Iterator[None]:
-    """One process at a time; the lock goes with the process."""
-    with (tools_folder() / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 @cache

@@ -14,8 +14,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.debian import Program, Unavailable, find_program
+from tests.support.debian import find_program
 from tests.support.processes import Process, wait_for
+from tests.support.tools import Program, Unavailable
 
 _CLIENT_TIMEOUT = 10.0
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.support import debian
-from tests.support.debian import Program, Unavailable, find_program, library_env, status_without
+from tests.support.debian import find_program, library_env, status_without
+from tests.support.tools import Program, Unavailable
 
 STATUS = """\
 Package: server
@@ -34,7 +35,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder in place of the one that holds what was fetched."""
     folder = tmp_path / "tools"
     folder.mkdir()
-    monkeypatch.setattr(debian, "tools_folder", lambda: folder)
+    monkeypatch.setattr(debian, "tools_folder", lambda _: folder)
     monkeypatch.setattr(debian, "_failures", {})
     return folder
 

@@ -99,15 +99,15 @@ def _grant_option(parser: argparse.ArgumentParser) -> None:
 
 
 class _Refused(UserError):
-    """The database refused; the wish itself was fine. `by_script`: the script itself raised it."""
+    """The database refused; the wish itself was fine. `absent`: the engine isn't in this database."""
 
     exit_code = 1
 
     def __init__(
-        self, what: str, *, where: str | None = None, hint: str | None = None, by_script: bool = False
+        self, what: str, *, where: str | None = None, hint: str | None = None, absent: bool = False
     ) -> None:
         super().__init__(what, where=where, hint=hint)
-        self.by_script = by_script
+        self.absent = absent
 
 
 def _install(arguments: argparse.Namespace) -> int:
@@ -125,7 +125,7 @@ def _install(arguments: argparse.Namespace) -> int:
             try:
                 await session.run(sqlfiles.pack_install_sql(engine))
             except _Refused as refusal:
-                if not refusal.by_script:  # a pack raises where its engine is absent
+                if not refusal.absent:
                     raise
                 absent.append(refusal)
             else:
@@ -386,8 +386,10 @@ class _Session:
             hint = f"the user {user} may not do that: connect as the owner of the objects or as a superuser"
         elif isinstance(error, errors.LockNotAvailable):
             hint = "others are using these objects: nothing was changed, try again later"
-        by_script = isinstance(error, errors.RaiseException)
-        return _Refused(one_line(message, self._redact), where=self.name, hint=hint, by_script=by_script)
+        elif isinstance(error, errors.ReadOnlySqlTransaction):
+            hint = "this is a standby or a read-only session: connect to the primary"
+        absent = isinstance(error, errors.InvalidSchemaName)  # what packs raise then
+        return _Refused(one_line(message, self._redact), where=self.name, hint=hint, absent=absent)
 
 
 def _in_each_database(

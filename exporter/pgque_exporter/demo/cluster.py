@@ -125,7 +125,7 @@ class Cluster:
         if self._guard is None:
             self._guard = self._start_guard()
         if not self.pgdata.exists():
-            self._initdb()
+            self._make_data()
         options = [f"--{key.replace('_', '-')}={value}" for key, value in self._settings.items()]
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
@@ -204,19 +204,15 @@ class Cluster:
             start_new_session=True,
         )
 
-    def _initdb(self) -> None:
+    def _make_data(self) -> None:
+        """Make the data directory."""
+        options = ("-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
+        self._run("initdb", "-D", str(self.pgdata), *options)
+
+    def _run(self, program: str, *arguments: str) -> None:
+        """Run one of the server's own programs as the server's user."""
         result = subprocess.run(
-            [
-                str(self._bindir / "initdb"),
-                "-D",
-                str(self.pgdata),
-                "-U",
-                "postgres",
-                "--auth=trust",
-                "--encoding=UTF8",
-                "--locale=C",
-                "--no-sync",
-            ],
+            [str(self._bindir / program), *arguments],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -226,7 +222,7 @@ class Cluster:
             **self._as_user,  # type: ignore[call-overload]
         )
         if result.returncode != 0:
-            raise RuntimeError(f"initdb failed: {result.stderr.strip()}")
+            raise RuntimeError(f"{program} failed: {result.stderr.strip()}")
 
     def _prepare_unprivileged(self) -> None:
         """As root: hand the files to an unprivileged user, programs included if it can't reach them."""

@@ -6,13 +6,13 @@ stable
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-    engine_version text;
+    known_version text;
 begin
     -- An engine too old to have version(), or a role that may not call it, leaves the version unknown.
     if has_function_privilege(to_regprocedure('pgque.version()'), 'execute') then
-        execute 'select pgque.version()' into engine_version;
+        execute 'select pgque.version()' into known_version;
     end if;
-    return query select 'pgque'::text, engine_version, '0.1.0'::text;
+    return query select 'pgque'::text, known_version, '{version}'::text;
 end
 $$;
 

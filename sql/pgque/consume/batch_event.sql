@@ -4,6 +4,7 @@
 create or replace function pgque.batch_event(batch_id bigint, event_id bigint)
 returns pgque.event_template
 language plpgsql
+stable
 as $$
 declare
     v_event pgque.event_template;

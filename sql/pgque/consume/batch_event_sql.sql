@@ -3,6 +3,7 @@
 create or replace function pgque.batch_event_sql(batch_id bigint)
 returns text
 language plpgsql
+stable
 as $$
 declare
     v_batch record;

@@ -16,11 +16,12 @@ create or replace function pgque.event_range_sql(
 )
 returns text
 language plpgsql
+stable
 as $$
 declare
     v_late   xid8[];
     v_table  text;
-    v_parts  text[] := '{}';
+    v_parts  text[] := array[]::text[];
     v_newer  constant text :=
         'select e.* from pgque.%1$I as e '
         'where e.ev_txid >= %2$L::xid8 and e.ev_txid < %3$L::xid8 '

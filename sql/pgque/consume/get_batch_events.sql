@@ -1,4 +1,5 @@
 -- Read the events of an open batch, in the order of their ids. May be called as often as needed.
+-- Volatile, so that it finds a batch that next_batch() took in the same statement.
 
 create or replace function pgque.get_batch_events(
     batch_id bigint,

@@ -3,6 +3,7 @@
 create or replace function pgque.dlq_inspect(queue text, limit_count int default 100)
 returns setof pgque.dead_letter
 language plpgsql
+stable
 security definer
 set search_path = pg_catalog, pg_temp
 as $$

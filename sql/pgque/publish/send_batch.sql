@@ -16,7 +16,7 @@ begin
             using errcode = 'null_value_not_allowed';
     end if;
     if cardinality(payloads) = 0 then
-        return '{}';
+        return array[]::bigint[];
     end if;
     return pgque.insert_event_bulk(queue_name, type_name, payloads);
 end;

@@ -25,7 +25,7 @@ begin
     end if;
 
     -- Taken from the sequence first: the names of the queue's own objects are made of it.
-    v_id := nextval('pgque.queue_queue_id_seq');
+    v_id := nextval('pgque.queue_queue_id_seq')::int4;
     v_parent := 'event_' || v_id;
 
     insert into pgque.queue (queue_id, queue_name, queue_data_pfx, queue_event_seq, queue_tick_seq)

@@ -12,7 +12,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_due   record;
-    v_count bigint := 0;
+    v_count bigint := 0::bigint;
 begin
     perform pgque.refuse_old_snapshot('pgque.ticker()');
     for v_due in select d.* from pgque.due_ticks(null) as d loop

@@ -25,6 +25,8 @@ as $$
 #variable_conflict use_column
 declare
     look_at constant int4 := 200;  -- events of one queue or consumer
+    -- A sequence is logged 32 numbers ahead, so on a standby only so much less is certain.
+    logged_ahead constant int4 := case when pg_is_in_recovery() then 32 else 0 end;
 begin
     -- PL/pgSQL keeps the plan: planning this anew for each call would cost more than a small
     -- database's whole poll.
@@ -116,17 +118,13 @@ begin
             -- not greatest(): that would turn an unknown into 0
             case when seq.sent < last_tick.tick_event_seq then 0
                 else seq.sent - last_tick.tick_event_seq end as sequence_ahead,
+            seq.drawn > last_tick.tick_event_seq as may_be_ahead,
             now() - last_tick.tick_time > q.queue_ticker_idle_period * 1.5
                 + coalesce(own.tick_grace, common.tick_grace) as tick_overdue
         from {engine}.queue q
         left join {pack}.health_threshold common on common.queue_name = '*'
         left join {pack}.health_threshold own on own.queue_name = q.queue_name
         left join furthest f on f.sub_queue = q.queue_id
-        left join lateral (
-            select coalesce(pg_sequence_last_value(s.oid), 0) as sent  -- null: nothing was ever sent
-            from (select to_regclass(q.queue_event_seq) as oid offset 0) s
-            where has_sequence_privilege(s.oid, 'select')
-        ) seq on true
         left join lateral (
             select t.*
             from (
@@ -157,6 +155,17 @@ begin
             order by t.tick_id desc
             limit 1
         ) previous_tick on true
+        left join lateral (
+            select d.drawn,
+                case when logged_ahead = 0 then d.drawn
+                    else greatest(d.drawn - logged_ahead, last_tick.tick_event_seq, 0) end as sent
+            from (
+                select coalesce(pg_sequence_last_value(s.oid), 0) as drawn  -- null: nothing was ever sent
+                from (select to_regclass(q.queue_event_seq) as oid offset 0) s
+                where has_sequence_privilege(s.oid, 'select')
+                offset 0
+            ) d
+        ) seq on true
     ),
     unticked as materialized (
         select c.queue_id, e.unticked, e.examined < look_at as is_exact,
@@ -164,10 +173,10 @@ begin
         from (
             select q.queue_id, q.last_tick_snapshot, q.last_tick_time
             from ticked q
-            where q.sequence_ahead > 0
+            where q.may_be_ahead
                 -- an event committed late: its sequence number is older than the tick
                 or {snapshot}_xmin(q.last_tick_snapshot) < {snapshot}_xmax(q.last_tick_snapshot)
-            order by q.sequence_ahead > 0 desc, q.last_tick_time
+            order by q.may_be_ahead desc, q.last_tick_time
             limit 25
         ) c
         cross join lateral {pack}.waiting_events(
@@ -181,7 +190,7 @@ begin
                 else q.sequence_ahead end as unticked,
             case when u.unticked > 0 then u.unticked_since end as unticked_since,
             -- without a sequence that ran ahead the ticker has nothing to do before the idle period ends
-            q.sequence_ahead > 0 and u.unticked > 0
+            q.may_be_ahead and u.unticked > 0
                 and now() - u.unticked_since > q.queue_ticker_max_lag + q.unticked_grace as ticker_late
         from ticked q
         left join unticked u on u.queue_id = q.queue_id

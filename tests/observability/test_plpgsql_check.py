@@ -1,0 +1,97 @@
+"""Every PL/pgSQL function of the engine and the pack, read by plpgsql_check with all warnings on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from pgque_exporter.demo.cluster import Cluster
+from tests.support.database import ENGINE_INSTALL, PACK_INSTALL, Connection, new_database
+from tests.support.debian import EXTENSIONS, postgres
+from tests.support.queue import create_queue, rows
+from tests.support.tools import Unavailable
+
+# (function, beginning of the message) -> why it stays so.
+JUSTIFIED = {
+    ("pgque.batch_event(bigint,bigint)", "cannot determinate a result of dynamic SQL"): (
+        "the query text is made for the batch; its row type is that of event_template"
+    ),
+    ("pgque.get_batch_events(bigint)", 'OUT variable "ev_'): "the rows come from RETURN QUERY EXECUTE",
+    ("pgque.get_batch_events(bigint)", "routine is marked as VOLATILE, should be STABLE"): (
+        "stable, it would not find a batch that the same statement took"
+    ),
+    ("pgque.observability_info()", "immutable expression without parameters found"): (
+        "dynamic because an old engine has no version()"
+    ),
+    ("pgque.scheduled_jobs()", "immutable expression without parameters found"): (
+        "dynamic because an engine may have no table config"
+    ),
+    ("pgque.set_queue_config(text,text,text)", "routine is marked as VOLATILE, should be STABLE"): (
+        "it updates, by dynamic SQL"
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def checked() -> Iterator[Connection]:
+    """A database with everything of ours and plpgsql_check."""
+    try:
+        server = postgres(extensions=EXTENSIONS)
+    except Unavailable as error:
+        pytest.skip(str(error))
+    with Cluster(server.bindir, env=server.env) as cluster, new_database(cluster) as database:
+        for script in (ENGINE_INSTALL, PACK_INSTALL):
+            database.install(script)
+        connection = database.connect()
+        connection.execute("create schema checking")
+        connection.execute("create extension plpgsql_check schema checking")
+        create_queue(connection, "orders", "app")
+        yield connection
+
+
+def findings(checked: Connection) -> list[tuple[str, str]]:
+    """Function and message; trigger functions once per trigger, as without its table one means nothing."""
+    found = rows(
+        checked,
+        """
+        select p.oid::regprocedure::text, concat_ws(': ', f.message, f.detail)
+        from pg_proc p
+        join pg_language l on l.oid = p.prolang and l.lanname = 'plpgsql'
+        join pg_namespace n on n.oid = p.pronamespace and n.nspname ~ '^pgque'
+        left join pg_trigger g on g.tgfoid = p.oid
+        cross join lateral checking.plpgsql_check_function_tb(
+            p.oid, coalesce(g.tgrelid, 0), fatal_errors => false, all_warnings => true,
+            oldtable => g.tgoldtable, newtable => g.tgnewtable) f
+        order by 1, f.lineno
+        """,
+    )
+    return [(str(function), str(message)) for function, message in found]
+
+
+def excuse(finding: tuple[str, str]) -> tuple[str, str] | None:
+    """The key of the exception for a finding."""
+    return next((key for key in JUSTIFIED if finding[0] == key[0] and finding[1].startswith(key[1])), None)
+
+
+def test_no_function_has_a_finding(checked: Connection) -> None:
+    found = findings(checked)
+    assert [finding for finding in found if excuse(finding) is None] == []
+    assert {excuse(finding) for finding in found} == set(JUSTIFIED), "exceptions that nothing needs any more"
+
+
+def test_a_mistake_in_a_trigger_function_would_be_found(checked: Connection) -> None:
+    with checked.transaction(force_rollback=True):
+        checked.execute(
+            """
+            create function pgque.misspelt() returns trigger language plpgsql as $$
+            begin
+                new.co_nane := 'x';
+                return new;
+            end $$;
+            create trigger misspelt before insert on pgque.consumer
+                for each row execute function pgque.misspelt();
+            """
+        )
+        (finding,) = (finding for finding in findings(checked) if finding[0] == "pgque.misspelt()")
+        assert "co_nane" in finding[1]
