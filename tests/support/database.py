@@ -18,6 +18,7 @@ from tests.support.debian import Postgres, postgres
 ROOT = Path(__file__).resolve().parents[2]
 ENGINE_INSTALL = ROOT / "sql" / "pgque" / "install.sql"
 PACK_INSTALL = ROOT / "sql" / "observability" / "pgque" / "install.sql"
+INSTRUMENTATION_INSTALL = PACK_INSTALL.parent / "instrumentation" / "install.sql"
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 

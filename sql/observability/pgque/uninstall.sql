@@ -2,9 +2,21 @@
 -- to the whole server and may be in use elsewhere).
 begin;
 
+-- Its triggers would count on, and nobody could read what.
+do $$
+begin
+    if to_regprocedure('pgque.instrumented_metrics()') is not null then
+        raise exception 'the instrumentation of PgQue is still installed in database "%"', current_database()
+            using hint = 'Remove it first: pgque-exporter sql uninstall --engine pgque --instrument, or '
+                '\i sql/observability/pgque/instrumentation/uninstall.sql';
+    end if;
+end
+$$;
+
 drop function if exists pgque.buffer_metrics(interval);
 drop table if exists pgque.metrics_buffer;
 drop function if exists pgque.otel_metrics();
+drop function if exists pgque.instrumentation_rows();
 drop function if exists pgque.queue_health();
 drop function if exists pgque.health_checks();
 drop function if exists pgque.queue_stats();
