@@ -44,6 +44,16 @@ def test_past_failures_stay_where_they_happened(remembering: Queue, rolled_up: b
     assert timedelta(minutes=10) <= age <= timedelta(minutes=12)
 
 
+def test_roll_ups_of_one_minute_add_up(remembering: Queue) -> None:
+    messages = take(remembering, 9)
+    for message in messages[:4]:
+        remembering.nack("app", message)
+        remembering.db.execute("update pgque.instrumentation_log set at = date_trunc('hour', now())")
+        roll_up(remembering.db)
+    rows = failures(remembering, "2 hours", "1 hour")
+    assert [row["retries"] for row in rows if row["retries"]] == [4]
+
+
 def test_what_history_does_not_cover_is_unknown(counted: Queue) -> None:
     messages = take(counted, 2)
     counted.nack("app", messages[0])
