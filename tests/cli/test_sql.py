@@ -53,7 +53,9 @@ def catalogue_of(connection: Connection) -> dict[str, object]:
         "default rights": rows(
             connection, "select defaclrole::regrole::text, defaclobjtype, defaclacl::text from pg_default_acl"
         ),
-        "triggers": rows(connection, "select tgrelid::regclass::text, tgname from pg_trigger"),
+        "triggers": rows(
+            connection, "select tgrelid::regclass::text as on_table, tgname from pg_trigger order by 1, 2"
+        ),
         "settings": rows(connection, "select setconfig from pg_db_role_setting"),
     }
 
