@@ -238,7 +238,7 @@ revoke all on function pgque.instrument_batch() from public;
 
 -- ---- sql/observability/pgque/instrumentation/instrument_retry.sql
 
--- An event was sent to retry.
+-- Events were sent to retry, one by nack() or a whole batch.
 create or replace function pgque.instrument_retry()
 returns trigger
 language plpgsql
@@ -248,13 +248,10 @@ as $$
 begin
     if pgque.instrumentation_ready() then
         insert into pgque.instrumentation_log (what, at, queue_id, sub_id, events)
-        values (
-            'nacked', clock_timestamp(), new.ev_queue,
-            coalesce((
-                select coalesce(s.sub_parent, s.sub_id)
-                from pgque.subscription s
-                where s.sub_id = new.ev_owner), 0),
-            1);
+        select 'nacked', clock_timestamp(), a.ev_queue, coalesce(s.sub_parent, s.sub_id, 0), count(*)
+        from added a
+        left join pgque.subscription s on s.sub_id = a.ev_owner
+        group by a.ev_queue, coalesce(s.sub_parent, s.sub_id, 0);
     end if;
     return null;
 end
@@ -364,7 +361,7 @@ begin
                 'before update of sub_batch on pgque.subscription for each row '
                 'when (old.sub_batch is not null and new.sub_batch is null)'),
             ('instrument_retry', 'pgque.retry_queue',
-                'after insert on pgque.retry_queue for each row'),
+                'after insert on pgque.retry_queue referencing new table as added for each statement'),
             ('instrument_redelivery', 'pgque.retry_queue',
                 'after delete on pgque.retry_queue referencing old table as deleted for each statement'),
             ('instrument_dead_letter', 'pgque.dead_letter',

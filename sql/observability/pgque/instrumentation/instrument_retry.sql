@@ -1,4 +1,4 @@
--- An event was sent to retry.
+-- Events were sent to retry, one by nack() or a whole batch.
 create or replace function pgque.instrument_retry()
 returns trigger
 language plpgsql
@@ -8,13 +8,10 @@ as $$
 begin
     if pgque.instrumentation_ready() then
         insert into pgque.instrumentation_log (what, at, queue_id, sub_id, events)
-        values (
-            'nacked', clock_timestamp(), new.ev_queue,
-            coalesce((
-                select coalesce(s.sub_parent, s.sub_id)
-                from pgque.subscription s
-                where s.sub_id = new.ev_owner), 0),
-            1);
+        select 'nacked', clock_timestamp(), a.ev_queue, coalesce(s.sub_parent, s.sub_id, 0), count(*)
+        from added a
+        left join pgque.subscription s on s.sub_id = a.ev_owner
+        group by a.ev_queue, coalesce(s.sub_parent, s.sub_id, 0);
     end if;
     return null;
 end

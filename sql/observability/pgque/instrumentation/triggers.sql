@@ -17,7 +17,7 @@ begin
                 'before update of sub_batch on pgque.subscription for each row '
                 'when (old.sub_batch is not null and new.sub_batch is null)'),
             ('instrument_retry', 'pgque.retry_queue',
-                'after insert on pgque.retry_queue for each row'),
+                'after insert on pgque.retry_queue referencing new table as added for each statement'),
             ('instrument_redelivery', 'pgque.retry_queue',
                 'after delete on pgque.retry_queue referencing old table as deleted for each statement'),
             ('instrument_dead_letter', 'pgque.dead_letter',
