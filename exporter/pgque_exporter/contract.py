@@ -22,14 +22,16 @@ from psycopg import sql
 from pgque_exporter.catalogue import Catalogue, Metric, MetricType, Source
 from pgque_exporter.config import TargetConfig
 from pgque_exporter.connection import Connection, FailureKind, PollError, classified
+from pgque_exporter.histograms import BUCKET, HistogramRows, histogram_families, histogram_part
 from pgque_exporter.redaction import Redactor
 from pgque_exporter.snapshot import Family, HealthCheck, Labels, Series, Snapshot
 
-CONTRACT_LABELS = ("queue", "consumer", "check", "state")
+BOUND = "le"
+CONTRACT_LABELS = ("queue", "consumer", "check", "state", BOUND)
 LONGEST_LABEL = 1024
 HEALTH_STATE = "pgque.queue.health_state"
 HEALTH_STATUS = "pgque.queue.health_status"
-DROP_REASONS = ("unknown_metric", "invalid_label", "duplicate", "no_value")
+DROP_REASONS = ("unknown_metric", "invalid_label", "duplicate", "no_value", "invalid_histogram")
 _STATES: dict[str, float | None] = {
     "ok": 0.0,
     "warning": 1.0,
@@ -381,20 +383,26 @@ def _assemble(
 ) -> Snapshot:
     dropped = dict.fromkeys(DROP_REASONS, 0)
     series: dict[str, dict[Labels, float]] = {}
+    histograms: dict[str, HistogramRows] = {}
     for rows in read:
         for name, texts, values in rows.metrics:
             metric = catalogue.get(name) if name is not None else None
-            if metric is None or not _in_contract(metric):
+            if metric is not None and _in_contract(metric):
+                found = series.setdefault(metric.name, {})
+                _collect(metric, rows.pack.engine, texts, values, cache, found, dropped)
+            elif name is not None and (of := histogram_part(catalogue, name)) is not None:
+                histogram, part = of
+                parts = histograms.setdefault(histogram.name, HistogramRows())
+                _collect_part(histogram, part, rows.pack.engine, texts, values, cache, parts, dropped)
+            else:
                 dropped["unknown_metric"] += len(texts)
-                continue
-            found = series.setdefault(metric.name, {})
-            _collect(metric, rows.pack.engine, texts, values, cache, found, dropped)
     _complete_health([rows.pack for rows in read], series, cache)
     families = tuple(
         Family(metric, tuple(Series(labels, value) for labels, value in series[metric.name].items()))
         for metric in catalogue
         if series.get(metric.name)
     )
+    whole, dropped["invalid_histogram"] = histogram_families(catalogue, histograms)
     states = [(labels, value) for labels, value in series.get(HEALTH_STATE, {}).items() if value]
     return Snapshot(
         database=database,
@@ -404,11 +412,12 @@ def _assemble(
         checks=tuple(check for rows in read for check in _checks(rows, states)),
         checks_ok=sum(("state", "ok") in labels for labels, _ in states),
         dropped=dropped,
+        histograms=whole,
     )
 
 
 def _in_contract(metric: Metric) -> bool:
-    """Whether rows of a pack may carry this metric; a histogram can't be one row with one value."""
+    """Whether rows of a pack may carry this metric; a histogram comes in parts."""
     return metric.source is not Source.SERVICE and metric.type is not MetricType.HISTOGRAM
 
 
@@ -438,6 +447,34 @@ def _collect(
             dropped["no_value"] += 1
             continue
         found[parsed.labels] = value
+
+
+def _collect_part(
+    metric: Metric,
+    part: str,
+    engine: str,
+    texts: Sequence[str | None],
+    values: Sequence[str | None],
+    cache: LabelCache,
+    found: HistogramRows,
+    dropped: dict[str, int],
+) -> None:
+    """The same for the rows that are one part of a histogram."""
+    allowed = frozenset((*metric.labels, BOUND))
+    for text, value_text in zip(texts, values, strict=True):
+        parsed = cache.get(engine, text)
+        if parsed is None or not parsed.names <= allowed or (BOUND in parsed.names) != (part == BUCKET):
+            dropped["invalid_label"] += 1
+            continue
+        value = _number(value_text)
+        if value is None or value < 0:
+            dropped["no_value"] += 1
+            continue
+        try:
+            if not found.add(part, parsed.labels, value):
+                dropped["duplicate"] += 1
+        except ValueError:
+            dropped["invalid_label"] += 1
 
 
 def _complete_health(

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import accumulate
 
 from pgque_exporter.catalogue import Catalogue, Metric, MetricType
-from pgque_exporter.snapshot import Family, Labels, Snapshot
+from pgque_exporter.snapshot import Family, HistogramFamily, HistogramSeries, Labels, Snapshot
 
 
 class Format(Enum):
@@ -22,6 +23,8 @@ class Format(Enum):
     TEXT = "text/plain; version=0.0.4; charset=utf-8"
     OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
+
+_Shape = tuple[Labels, tuple[float, ...]]  # of a histogram's series: labels and bounds
 
 # --- samples -------------------------------------------------------------------------------------
 
@@ -34,6 +37,7 @@ class SampleWriter:
 
     def __init__(self) -> None:
         self._prefixes: dict[str, dict[Labels, str]] = {}
+        self._histograms: dict[str, dict[_Shape, Sequence[str]]] = {}
 
     def samples(self, snapshot: Snapshot) -> Mapping[str, bytes]:
         """The sample lines of each family, by the metric's OpenTelemetry name."""
@@ -54,7 +58,23 @@ class SampleWriter:
                 lines.append(f"{prefix}{number(series.value)}\n")
             self._prefixes[name] = prefixes
             rendered[name] = "".join(lines).encode()
+        rendered.update(self._histogram_samples(snapshot))
         return rendered
+
+    def _histogram_samples(self, snapshot: Snapshot) -> Iterator[tuple[str, bytes]]:
+        known = self._histograms
+        self._histograms = {}
+        for family in snapshot.histograms:
+            name = family.metric.name
+            before = known.get(name, {})
+            shapes = self._histograms[name] = {}
+            lines: list[str] = []
+            for series in family.series:
+                shape = (series.labels, series.bounds)
+                prefixes = before.get(shape) or histogram_prefixes(family.metric, series)
+                shapes[shape] = prefixes
+                lines.append(histogram_lines(prefixes, series))
+            yield name, "".join(lines).encode()
 
 
 def sample_prefix(name: str, labels: Labels) -> str:
@@ -84,29 +104,29 @@ def family_samples(family: Family) -> bytes:
     ).encode()
 
 
-@dataclass(frozen=True, slots=True)
-class HistogramSeries:
-    """One label set of a histogram: counts per bucket (not cumulative), one more than bounds."""
+def histogram_prefixes(metric: Metric, series: HistogramSeries) -> Sequence[str]:
+    """The sample lines of one label set up to their values: a line per bucket, sum and count."""
+    name, labels = metric.prometheus_name, series.labels
+    bounds = [repr(bound) for bound in series.bounds] + ["+Inf"]
+    return (
+        *(sample_prefix(f"{name}_bucket", (*labels, ("le", bound))) for bound in bounds),
+        sample_prefix(f"{name}_sum", labels),
+        sample_prefix(f"{name}_count", labels),
+    )
 
-    labels: Labels
-    bounds: Sequence[float]
-    counts: Sequence[int]
-    total: float
+
+def histogram_lines(prefixes: Sequence[str], series: HistogramSeries) -> str:
+    """The same lines with their values; buckets are cumulative."""
+    cumulative = tuple(accumulate(series.counts))
+    values = (*cumulative, number(series.total), cumulative[-1])
+    return "".join(f"{prefix}{value}\n" for prefix, value in zip(prefixes, values, strict=True))
 
 
-def histogram_samples(metric: Metric, series: Iterable[HistogramSeries]) -> bytes:
-    """The sample lines of a histogram: cumulative buckets, sum and count."""
-    name = metric.prometheus_name
-    lines: list[str] = []
-    for one in series:
-        cumulative = 0
-        for bound, count in zip((*one.bounds, float("inf")), one.counts, strict=True):
-            cumulative += count
-            le = "+Inf" if bound == float("inf") else repr(float(bound))
-            lines.append(f"{sample_prefix(f'{name}_bucket', (*one.labels, ('le', le)))}{cumulative}\n")
-        lines.append(f"{sample_prefix(f'{name}_sum', one.labels)}{number(one.total)}\n")
-        lines.append(f"{sample_prefix(f'{name}_count', one.labels)}{cumulative}\n")
-    return "".join(lines).encode()
+def histogram_samples(family: HistogramFamily) -> bytes:
+    """The sample lines of one histogram, for those too small to be worth remembering."""
+    return "".join(
+        histogram_lines(histogram_prefixes(family.metric, series), series) for series in family.series
+    ).encode()
 
 
 # --- pages ---------------------------------------------------------------------------------------

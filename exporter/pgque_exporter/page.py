@@ -108,8 +108,8 @@ class Page:
         parts: list[bytes] = []
         for family in (*target_families(self._catalogue, self._states(), time.monotonic()), *families):
             parts += heading(family.metric, form), family_samples(family)
-        for metric, series in histograms:
-            parts += heading(metric, form), histogram_samples(metric, series)
+        for histogram in histograms:
+            parts += heading(histogram.metric, form), histogram_samples(histogram)
         if form is Format.OPENMETRICS:
             parts.append(b"# EOF\n")
         return b"".join(parts)

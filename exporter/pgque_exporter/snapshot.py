@@ -27,6 +27,24 @@ class Family:
 
 
 @dataclass(frozen=True, slots=True)
+class HistogramSeries:
+    """One label set of a histogram: counts per bucket (not cumulative), one more than upper bounds."""
+
+    labels: Labels
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    total: float
+
+
+@dataclass(frozen=True, slots=True)
+class HistogramFamily:
+    """All series of one histogram."""
+
+    metric: Metric
+    series: tuple[HistogramSeries, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class HealthCheck:
     """A health check that isn't ok, in the words of the database."""
 
@@ -41,11 +59,12 @@ class HealthCheck:
 class Snapshot:
     """One poll's result.
 
-    taken_at   Unix time in seconds, at the database snapshot
-    duration   seconds from the start of the query to this object
-    families   in the catalogue's order
-    checks     only those that aren't ok; `checks_ok` counts the others
-    dropped    rows that aren't in `families`, by reason
+    taken_at    Unix time in seconds, at the database snapshot
+    duration    seconds from the start of the query to this object
+    families    in the catalogue's order
+    checks      only those that aren't ok; `checks_ok` counts the others
+    dropped     rows that are in neither `families` nor `histograms`, by reason
+    histograms  in the catalogue's order
     """
 
     database: str
@@ -55,8 +74,10 @@ class Snapshot:
     checks: tuple[HealthCheck, ...]
     checks_ok: int
     dropped: Mapping[str, int]
+    histograms: tuple[HistogramFamily, ...] = ()
 
     @property
     def points(self) -> int:
-        """Number of series in the snapshot."""
-        return sum(len(family.series) for family in self.families)
+        """Number of series in the snapshot, a histogram's label set counting as one."""
+        numbers = sum(len(family.series) for family in self.families)
+        return numbers + sum(len(family.series) for family in self.histograms)

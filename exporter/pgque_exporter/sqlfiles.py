@@ -1,4 +1,5 @@
-"""The SQL that ships with the package: queue engines, and one observability pack per engine.
+"""The SQL that ships with the package: queue engines, one observability pack per engine, and what
+instruments it where there is such a thing.
 
 An installed wheel carries the files as package data; in a checkout they stand in `sql/`. A folder's
 name is the name of the engine, and nothing else about engines is known here.
@@ -13,6 +14,7 @@ from pathlib import Path
 from pgque_exporter.errors import UserError
 
 _PACKS = "observability"
+_INSTRUMENTATION = "instrumentation"
 _INSTALL = "install.sql"
 _UNINSTALL = "uninstall.sql"
 
@@ -48,6 +50,21 @@ def pack_uninstall_sql(engine: str) -> str:
     return _read(_pack(engine).joinpath(_UNINSTALL))
 
 
+def instrumented(engine: str) -> bool:
+    """Whether the pack of `engine` brings instrumentation."""
+    return _pack(engine).joinpath(_INSTRUMENTATION, _INSTALL).is_file()
+
+
+def instrumentation_install_sql(engine: str) -> str:
+    """The script that instruments `engine`, whose pack is installed; keeps what was counted."""
+    return _read(_instrumentation(engine).joinpath(_INSTALL))
+
+
+def instrumentation_uninstall_sql(engine: str) -> str:
+    """The script that removes the instrumentation of `engine` and leaves the pack alone."""
+    return _read(_instrumentation(engine).joinpath(_UNINSTALL))
+
+
 def engine_install_sql(engine: str) -> str:
     """The whole script that installs the queue engine itself; keeps its data when run again."""
     return _read(_engine(engine).joinpath(_INSTALL))
@@ -66,6 +83,12 @@ def verify_sql() -> str:
 def _pack(engine: str) -> Traversable:
     _require(engine, packs(), "there is no observability pack for")
     return sql_root().joinpath(_PACKS, engine)
+
+
+def _instrumentation(engine: str) -> Traversable:
+    known = tuple(name for name in packs() if instrumented(name))
+    _require(engine, known, "there is no instrumentation for")
+    return _pack(engine).joinpath(_INSTRUMENTATION)
 
 
 def _engine(engine: str) -> Traversable:

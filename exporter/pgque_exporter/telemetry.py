@@ -25,8 +25,7 @@ from pgque_exporter import __version__
 from pgque_exporter.catalogue import Catalogue, Metric, MetricType, Source
 from pgque_exporter.connection import FailureKind
 from pgque_exporter.contract import DROP_REASONS
-from pgque_exporter.exposition import HistogramSeries
-from pgque_exporter.snapshot import Family, Labels, Series
+from pgque_exporter.snapshot import Family, HistogramFamily, HistogramSeries, Labels, Series
 from pgque_exporter.state import TargetState
 from pgque_exporter.target import PollOutcome
 
@@ -99,12 +98,10 @@ class Telemetry:
         """All counters and histograms as they are now; None before anything was counted."""
         return self._reader.get_metrics_data()
 
-    def instruments(
-        self,
-    ) -> tuple[tuple[Family, ...], tuple[tuple[Metric, tuple[HistogramSeries, ...]], ...]]:
+    def instruments(self) -> tuple[tuple[Family, ...], tuple[HistogramFamily, ...]]:
         """The same as families, and as histograms."""
         families: list[Family] = []
-        histograms: list[tuple[Metric, tuple[HistogramSeries, ...]]] = []
+        histograms: list[HistogramFamily] = []
         for name, points in _points(self.collect()):
             metric = self._catalogue[name]
             numbers: list[Series] = []
@@ -114,13 +111,12 @@ class Telemetry:
                 if isinstance(point, NumberDataPoint):
                     numbers.append(Series(labels, point.value))
                 elif isinstance(point, HistogramDataPoint):
-                    buckets.append(
-                        HistogramSeries(labels, point.explicit_bounds, point.bucket_counts, point.sum)
-                    )
+                    bounds, counts = tuple(point.explicit_bounds), tuple(point.bucket_counts)
+                    buckets.append(HistogramSeries(labels, bounds, counts, point.sum))
             if numbers:
                 families.append(Family(metric, tuple(numbers)))
             if buckets:
-                histograms.append((metric, tuple(buckets)))
+                histograms.append(HistogramFamily(metric, tuple(buckets)))
         return tuple(families), tuple(histograms)
 
     def close(self) -> None:

@@ -1,4 +1,5 @@
--- Does a schema offer the contract, whole and safe? One row per finding, none when all is well.
+-- Does a schema offer the contract, whole and safe? One row per finding, none when all is well. With
+-- instrumentation installed that is part of it.
 -- The schema is named by: set pgque_exporter.schema = 'pgque';
 with expected(name, arguments, result) as (
     values
@@ -21,6 +22,11 @@ with expected(name, arguments, result) as (
             'TABLE(consumer_name text, batch_id bigint, batch_age interval, estimated_events bigint)'),
         ('stuck_consumers', 'interval',
             'TABLE(queue_name text, consumer_name text, lag interval, last_active timestamp with time zone)')
+    union all
+    select 'instrumented_metrics', '', 'TABLE(metric_name text, metric_type text, value numeric, labels jsonb)'
+    from pg_catalog.pg_proc p
+    where p.proname = 'instrumented_metrics'
+        and p.pronamespace = to_regnamespace(quote_ident(current_setting('pgque_exporter.schema')))
 ),
 actual as (
     select
@@ -63,4 +69,11 @@ where p.pronamespace = to_regnamespace(quote_ident(current_setting('pgque_export
     and p.prosecdef
     and p.prosqlbody is null
     and not exists (select from unnest(p.proconfig) setting where setting like 'search_path=%')
+union all
+select p.proname || '()', 'is called by no enabled trigger: what it should count is missing'
+from pg_catalog.pg_proc p
+where p.pronamespace = to_regnamespace(quote_ident(current_setting('pgque_exporter.schema')))
+    and p.proname like 'instrument\_%' and p.prorettype = 'trigger'::regtype
+    and not exists (
+        select from pg_catalog.pg_trigger g where g.tgfoid = p.oid and g.tgenabled in ('O', 'A'))
 order by 1, 2;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psycopg
@@ -13,10 +14,11 @@ from pgque_exporter import __version__, sqlfiles
 from pgque_exporter.commands import sql as command
 from tests.cli.conftest import Run, owned_by
 from tests.support.catalog import catalog_of
-from tests.support.database import Database, server_programs
-from tests.support.queue import create_queue, send, tick, value
+from tests.support.database import Connection, Database, server_programs, wait_until
+from tests.support.queue import ack, consume, create_queue, nack, receive, send, tick, value
 
 PASSWORD = "correct-horse"
+PGQUE_EXPORTER = (sys.executable, "-m", "pgque_exporter")
 
 
 def test_a_pack_goes_without_a_trace_but_the_role(run: Run, engine_database: Database) -> None:
@@ -83,6 +85,112 @@ def test_the_queue_engine_comes_and_goes_with_its_pack(run: Run, database: Datab
     code, out, _ = run("sql", "uninstall", "--engine", "pgque", "--with-queue", "--force", *where)
     assert code == 0
     assert out.endswith(f"{database.name}: nothing to remove: no queue engine pgque\n")
+
+
+def test_the_instrumentation_goes_without_a_trace_and_alone_or_with_its_pack(
+    run: Run, pack_database: Database
+) -> None:
+    connection = pack_database.connect()
+    create_queue(connection, "orders", "app")
+    name, where = pack_database.name, ("--engine", "pgque", "--dsn", pack_database.dsn())
+    with_pack = catalog_of(connection)
+    installed = (
+        f"{name}: observability pack of pgque installed\n{name}: instrumentation of pgque installed\n"
+    )
+
+    assert run("sql", "install", "--instrument", *where) == (0, installed, "")
+    instrumented = catalog_of(connection)
+    assert instrumented != with_pack
+    expected = f"{name}: pack in schema pgque: whole and safe, with instrumentation\n"
+    assert run("sql", "verify", *where) == (0, expected, "")
+    send(connection, "orders", "one", "two")
+    tick(connection, "orders")
+    assert consume(connection, "orders", "app") == ["one", "two"]
+    acked = "select value from pgque.otel_metrics() where metric_name = 'pgque.batch.size_sum'"
+    assert value(connection, acked) == 2
+
+    # A later install of the pack brings what is there up to date, and keeps what it counted.
+    assert run("sql", "install", *where) == (0, installed, "")
+    assert catalog_of(connection) == instrumented
+    assert value(connection, acked) == 2
+
+    for told in ("instrumentation of pgque removed", "nothing to remove: no instrumentation of pgque"):
+        assert run("sql", "uninstall", "--instrument", *where) == (0, f"{name}: {told}\n", "")
+        assert catalog_of(connection) == with_pack
+    assert run("sql", "verify", *where)[1] == f"{name}: pack in schema pgque: whole and safe\n"
+
+    assert run("sql", "uninstall", *where)[0] == 0
+    without_pack = catalog_of(connection)
+    assert run("sql", "install", "--instrument", *where)[0] == 0
+    assert run("sql", "uninstall", *where) == (
+        0, f"{name}: instrumentation of pgque removed\n{name}: observability pack of pgque removed\n", "",
+    )  # fmt: skip
+    assert catalog_of(connection) == without_pack
+
+
+def test_verify_names_what_counts_no_more(run: Run, pack_database: Database) -> None:
+    connection = pack_database.connect()
+    where = ("--dsn", pack_database.dsn())
+    assert run("sql", "install", "--instrument", *where)[0] == 0
+    connection.execute("alter table pgque.subscription disable trigger instrument_batch")
+    connection.execute("drop trigger instrument_retry on pgque.retry_queue")
+    connection.execute("grant execute on function pgque.instrumented_metrics() to public")
+    code, out, _ = run("sql", "verify", *where)
+    assert code == 1
+    start = f"{pack_database.name}: pgque.instrument"
+    assert [line.removeprefix(start) for line in out.splitlines()] == [
+        "_batch() is called by no enabled trigger: what it should count is missing",
+        "_retry() is called by no enabled trigger: what it should count is missing",
+        "ed_metrics() may be executed by everyone: PUBLIC must not",
+    ]
+    connection.execute("alter table pgque.subscription enable trigger instrument_batch")
+    assert run("sql", "install", *where)[0] == 0
+    assert run("sql", "verify", *where)[0] == 0
+
+
+@pytest.mark.parametrize("words", ["install --instrument", "uninstall --instrument", "print --instrument"])
+def test_a_pack_without_instrumentation_has_none_to_install(
+    run: Run, pack_database: Database, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: str
+) -> None:
+    for file in ("install.sql", "uninstall.sql"):
+        target = tmp_path / "observability/plain" / file
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text("select 1;")
+    monkeypatch.setattr(command.sqlfiles, "sql_root", lambda: tmp_path)
+    where = () if "print" in words else ("--dsn", pack_database.dsn())
+    code, out, error = run("sql", *words.split(), "--engine", "plain", *where)
+    assert (code, out) == (2, "")
+    assert "there is no instrumentation for 'plain'" in error
+    if where:
+        assert run("sql", words.split()[0], "--engine", "plain", *where)[0] == 0
+
+
+def test_consumers_at_work_delay_the_instrumentation_and_are_not_hurt(
+    run: Run, pack_database: Database
+) -> None:
+    connection = pack_database.connect()
+    create_queue(connection, "orders", "app")
+    send(connection, "orders", "one")
+    tick(connection, "orders")
+    [message] = receive(connection, "orders", "app")
+    where = ("--engine", "pgque", "--dsn", pack_database.dsn())
+    with ThreadPoolExecutor() as threads, psycopg.connect(pack_database.dsn()) as consumer:
+        for words in (("install", "--instrument"), ("uninstall",)):
+            nack(consumer, message)  # holds one table, while the installer wants all three
+            going_on = threads.submit(subprocess.run, [*PGQUE_EXPORTER, "sql", *words, *where], check=True)
+            wait_until(lambda: waits_for_a_lock(connection), what="the installer waits for the consumer")
+            ack(consumer, message.batch_id)  # in which it must not end in a deadlock
+            consumer.rollback()
+            going_on.result()
+    assert run("sql", "verify", *where)[0] == 1
+
+
+def waits_for_a_lock(connection: Connection) -> bool:
+    query = (
+        "select exists (select from pg_stat_activity"
+        " where wait_event_type = 'Lock' and datname = current_database())"
+    )
+    return bool(value(connection, query))
 
 
 def test_uninstall_wants_to_be_told_which(run: Run, pack_database: Database) -> None:
@@ -311,7 +419,7 @@ def test_what_is_printed_works_in_psql(database: Database, login: str, run: Run)
         "-f",
         "-",
     ]
-    printing = [sys.executable, "-m", "pgque_exporter", "sql", "print"]
+    printing = [*PGQUE_EXPORTER, "sql", "print"]
 
     def apply(*words: str) -> None:
         script = subprocess.run([*printing, *words], capture_output=True, check=True)
@@ -322,7 +430,11 @@ def test_what_is_printed_works_in_psql(database: Database, login: str, run: Run)
     apply("--with-queue", "--grant-to", login)
     assert run("sql", "verify", "--dsn", database.dsn())[0] == 0
     assert value(connection, "select pg_has_role(%s, 'pgque_monitor', 'member')", login)
-    apply("--engine", "pgque")
+    apply("--engine", "pgque", "--instrument")
+    assert run("sql", "verify", "--dsn", database.dsn())[1].endswith("with instrumentation\n")
+    apply("--engine", "pgque", "--instrument", "--uninstall")
+    assert run("sql", "verify", "--dsn", database.dsn())[1].endswith("whole and safe\n")
+    apply("--engine", "pgque", "--instrument")
     apply("--with-queue", "--uninstall")
     assert catalog_of(connection) == before
 

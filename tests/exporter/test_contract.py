@@ -13,6 +13,7 @@ import pytest
 from pgque_exporter.connection import FailureKind, PollError
 from pgque_exporter.contract import LabelCache, PollResult
 from pgque_exporter.redaction import Redactor
+from pgque_exporter.snapshot import HistogramSeries
 from pgque_exporter.target import Poller
 from tests.exporter.harness import CATALOGUE, ToyPack, poll, poll_error, target
 from tests.support.database import Database
@@ -123,6 +124,78 @@ def test_columns_of_any_type_are_texts(database: Database, toy: ToyPack) -> None
     assert set(values(result)["pgque.queue.health_state"]) == {
         f"5/{check}/{state}" for check in ("lag", "7") for state in ("ok", "warning", "critical", "unknown")
     }
+
+
+def add_histogram(
+    toy: ToyPack, buckets: dict[str, float], total: float | None, count: float | None, **labels: str
+) -> None:
+    for bound, value in buckets.items():
+        toy.add("pgque.batch.size_bucket", value, le=bound, **labels)
+    if total is not None:
+        toy.add("pgque.batch.size_sum", total, **labels)
+    if count is not None:
+        toy.add("pgque.batch.size_count", count, **labels)
+
+
+def test_parts_become_histograms(database: Database, toy: ToyPack) -> None:
+    add_histogram(toy, {"+Inf": 7, "10": 7, "1": 2, "5.5": 2}, 40.5, 7, queue="q", consumer="c")
+    add_histogram(toy, {"+Inf": 0}, 0, 0, queue="q", consumer="idle")  # bounds are the pack's choice
+    toy.add("pgque.queue.depth", 3, queue="q")
+    result = poll(database.dsn())
+    [family] = result.snapshot.histograms
+    assert family.metric is CATALOGUE["pgque.batch.size"]
+    base = (("engine", "toy"), ("database", "shop"), ("queue", "q"))
+    assert sorted(family.series, key=lambda series: series.labels) == [
+        HistogramSeries((*base, ("consumer", "c")), (1.0, 5.5, 10.0), (2, 0, 5, 0), 40.5),
+        HistogramSeries((*base, ("consumer", "idle")), (), (0,), 0.0),
+    ]
+    assert dropped(result) == {}
+    assert result.snapshot.points == 3
+
+
+@pytest.mark.parametrize(
+    ("buckets", "total", "count"),
+    [
+        ({"1": 2, "10": 3}, 5, 3),  # no +Inf
+        ({}, 5, 3),
+        ({"1": 2, "+Inf": 3}, None, 3),
+        ({"1": 2, "+Inf": 3}, 5, None),
+        ({"1": 2, "+Inf": 3}, 5, 4),
+        ({"1": 4, "+Inf": 3}, 5, 3),  # not cumulative
+        ({"1": 1.5, "+Inf": 3}, 5, 3),
+    ],
+)
+def test_histograms_that_do_not_fit_together_are_dropped_whole(
+    database: Database, toy: ToyPack, buckets: dict[str, float], total: float | None, count: float | None
+) -> None:
+    add_histogram(toy, {"1": 1, "+Inf": 1}, 1, 1, queue="good")
+    add_histogram(toy, buckets, total, count, queue="bad")
+    result = poll(database.dsn())
+    [family] = result.snapshot.histograms
+    assert [dict(series.labels)["queue"] for series in family.series] == ["good"]
+    rows = len(buckets) + (total is not None) + (count is not None)
+    assert dropped(result) == {"invalid_histogram": rows}
+
+
+def test_bad_parts_of_a_histogram_are_counted_each_by_its_fault(database: Database, toy: ToyPack) -> None:
+    add_histogram(toy, {"1": 1, "+Inf": 1}, 1, 1, queue="q")
+    for bound in ("one", "nan", ""):
+        toy.add("pgque.batch.size_bucket", 1, queue="q", le=bound)
+    toy.add("pgque.batch.size_bucket", 1, queue="q")
+    for part in ("sum", "count"):
+        toy.add(f"pgque.batch.size_{part}", 1, queue="q", le="1")
+        toy.add(f"pgque.batch.size_{part}", 1, queue="q")  # a second time
+    toy.add("pgque.batch.size_bucket", 1, queue="q", le="1.0")  # the same bound
+    toy.add("pgque.batch.size_bucket", -1, queue="q", le="2")
+    toy.add("pgque.batch.size_bucket", None, queue="q", le="3")
+    toy.add("pgque.queue.depth", 1, queue="q", le="1")
+    for name in ("pgque.batch.size_", "pgque.batch.size_max", "pgque.queue.depth_sum", "_bucket"):
+        toy.add(name, 1, queue="q")
+    toy.add("pgque.exporter.poll_duration_seconds_sum", 1, queue="q")  # ours, not a pack's
+    result = poll(database.dsn())
+    [family] = result.snapshot.histograms
+    assert [(series.bounds, series.counts) for series in family.series] == [((1.0,), (1, 0))]
+    assert dropped(result) == {"invalid_label": 7, "duplicate": 3, "no_value": 2, "unknown_metric": 5}
 
 
 def test_labels_of_any_kind_arrive_unharmed(database: Database, toy: ToyPack) -> None:

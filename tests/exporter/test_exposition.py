@@ -15,13 +15,12 @@ from pgque_exporter.catalogue import Metric, MetricType, Source
 from pgque_exporter.exposition import (
     Body,
     Format,
-    HistogramSeries,
     SampleWriter,
     heading,
     histogram_samples,
     join,
 )
-from pgque_exporter.snapshot import Family, Series, Snapshot
+from pgque_exporter.snapshot import Family, HistogramFamily, HistogramSeries, Series, Snapshot
 from tests.exporter.harness import CATALOGUE, DEPTH, SENT, labels, snapshot
 
 # Anything that a jsonb string can hold.
@@ -112,7 +111,8 @@ def test_histograms_read_back(form: Format) -> None:
     metric = CATALOGUE["pgque.exporter.poll_duration_seconds"]
     series = HistogramSeries((("database", "shop"),), (0.1, 1.0), (3, 0, 2), 4.25)
     end = b"# EOF\n" if form is Format.OPENMETRICS else b""
-    [family] = parsed((heading(metric, form) + histogram_samples(metric, [series]) + end).decode(), form)
+    samples = histogram_samples(HistogramFamily(metric, (series,)))
+    [family] = parsed((heading(metric, form) + samples + end).decode(), form)
     assert family.type == "histogram"
     values = {
         (sample.name.rpartition("_")[2], sample.labels.get("le")): sample.value for sample in family.samples
@@ -124,6 +124,37 @@ def test_histograms_read_back(form: Format) -> None:
         ("sum", None): 4.25,
         ("count", None): 5,
     }
+
+
+def test_histograms_of_a_snapshot_byte_for_byte() -> None:
+    sizes = HistogramSeries(labels(queue="q", consumer="c"), (1.0, 10.0), (2, 0, 1), 1002.5)
+    shot = Snapshot(
+        "shop", 0, 0, (Family(SENT, (Series(labels(queue="q"), 3),)),), (), 0, {},
+        (HistogramFamily(CATALOGUE["pgque.batch.size"], (sizes,)),),
+    )  # fmt: skip
+    given = 'engine="toy",database="shop",queue="q",consumer="c"'
+    lines = [
+        "# HELP pgque_batch_size " + CATALOGUE["pgque.batch.size"].help,
+        "# TYPE pgque_batch_size histogram",
+        f'pgque_batch_size_bucket{{{given},le="1.0"}} 2',
+        f'pgque_batch_size_bucket{{{given},le="10.0"}} 2',
+        f'pgque_batch_size_bucket{{{given},le="+Inf"}} 3',
+        f"pgque_batch_size_sum{{{given}}} 1002.5",
+        f"pgque_batch_size_count{{{given}}} 3",
+    ]
+    assert page(shot, Format.TEXT).splitlines()[3:] == lines
+    writer = SampleWriter()
+    assert writer.samples(shot) == writer.samples(shot), "the second time from what is remembered"
+
+
+def test_bounds_that_change_are_not_remembered_wrongly() -> None:
+    writer = SampleWriter()
+    for bounds in ((1.0, 2.0), (1.0, 3.0), (5.0,)):
+        series = HistogramSeries(labels(queue="q"), bounds, (1,) * (len(bounds) + 1), 1)
+        family = HistogramFamily(CATALOGUE["pgque.batch.size"], (series,))
+        shot = Snapshot("shop", 0, 0, (), (), 0, {}, (family,))
+        assert writer.samples(shot)["pgque.batch.size"] == histogram_samples(family)
+        assert sum(len(shapes) for shapes in writer._histograms.values()) == 1
 
 
 @given(st.binary(max_size=5000), st.binary(max_size=300))

@@ -33,9 +33,11 @@ from pgque_exporter.otlp import push
 from pgque_exporter.otlp.encode import MAX_BYTES, MAX_POINTS, Batch, SnapshotEncoder, service_resource
 from pgque_exporter.otlp.push import Ledger, Pusher
 from pgque_exporter.redaction import Redactor
-from pgque_exporter.snapshot import Family, Series, Snapshot
-from tests.exporter.harness import DEPTH, SENT, ToyPack, config, labels, running, snapshot, target
+from pgque_exporter.snapshot import Family, HistogramFamily, HistogramSeries, Series, Snapshot
+from tests.exporter.harness import CATALOGUE, DEPTH, SENT, ToyPack, config, labels, running, snapshot, target
 from tests.support.database import Database, wait_until
+
+SIZES = CATALOGUE["pgque.batch.size"]
 
 
 def decode(batch: Batch) -> ExportMetricsServiceRequest:
@@ -103,6 +105,64 @@ def test_a_counter_starts_when_first_seen_and_when_it_falls() -> None:
     assert encode(50, 4, 3) == [(30, 4), (30, 3)]
     assert encode(60, 5) == [(30, 5)]
     assert encode(70, 5, 9) == [(30, 5), (70, 9)]  # went and came back
+
+
+def histogram(at: float, counts: tuple[int, ...], total: float = 1.0, **options: Any) -> Snapshot:
+    bounds = options.get("bounds", tuple(float(number) for number in range(1, len(counts))))
+    series = HistogramSeries(labels(queue=options.get("queue", "q")), bounds, counts, total)
+    return Snapshot("shop", at, 0, (), (), 0, {}, (HistogramFamily(SIZES, (series,)),))
+
+
+def test_a_histogram_has_explicit_bounds_and_is_cumulative() -> None:
+    [batch] = SnapshotEncoder({}, "shop").encode(histogram(1000, (2, 0, 1), 12.5))
+    assert batch.points == 1
+    metric = metrics_of(decode(batch))[SIZES.name]
+    assert metric.histogram.aggregation_temporality == 2  # cumulative
+    [point] = metric.histogram.data_points
+    assert (list(point.explicit_bounds), list(point.bucket_counts)) == ([1.0, 2.0], [2, 0, 1])
+    assert (point.count, point.sum) == (3, 12.5)
+    assert (point.start_time_unix_nano, point.time_unix_nano) == (1_000_000_000_000, 1_000_000_000_000)
+    assert text_attributes(point.attributes)["messaging.destination.name"] == "q"
+
+
+def test_a_histogram_starts_when_first_seen_and_when_a_bucket_falls() -> None:
+    encoder = SnapshotEncoder({}, "shop")
+
+    def encode(at: float, *counts: int, **options: Any) -> tuple[float, list[int]]:
+        [batch] = encoder.encode(histogram(at, counts, **options))
+        [point] = metrics_of(decode(batch))[SIZES.name].histogram.data_points
+        return point.start_time_unix_nano / 1e9, list(point.bucket_counts)
+
+    assert encode(10, 1, 0) == (10, [1, 0])
+    assert encode(20, 1, 3) == (10, [1, 3])
+    assert encode(30, 0, 9) == (20, [0, 9])  # more in all, yet it began anew
+    assert encode(40, 0, 9, bounds=(7.0,)) == (40, [0, 9])  # other buckets make another series
+    assert encode(50, 0, 9, queue="other") == (50, [0, 9])
+
+
+def test_histograms_stand_beside_numbers_and_within_the_limits() -> None:
+    encoder = SnapshotEncoder(service_resource("x"), "shop")
+    bounds = tuple(float(number) for number in range(100))
+    for taken_at in (1.0, 2.0):  # laid out, and set anew
+        series = tuple(
+            HistogramSeries(labels(queue=f"{number}-{'x' * 500}"), bounds, (2**50,) * 101, 1e300)
+            for number in range(3000)
+        )
+        numbers = (Family(DEPTH, (Series(labels(queue="q"), taken_at),)),)
+        shot = Snapshot("shop", taken_at, 0, numbers, (), 0, {}, (HistogramFamily(SIZES, series),))
+        batches = encoder.encode(shot)
+        assert len(batches) > 1
+        assert all(len(batch.payload) <= MAX_BYTES for batch in batches)
+        assert sum(batch.points for batch in batches) == shot.points == 3001
+        found = [
+            point
+            for batch in batches
+            for metric in metrics_of(decode(batch)).values()
+            for point in metric.histogram.data_points
+        ]
+        assert len(found) == 3000
+        assert {point.count for point in found} == {101 * 2**50}
+        assert {point.time_unix_nano for point in found} == {int(taken_at * 1e9)}
 
 
 def test_requests_are_cut_to_size() -> None:

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
-from tests.support.database import Database
+from tests.support.database import INSTRUMENTATION_INSTALL, Database
 from tests.support.observed import Connection, Queue
 
 
@@ -25,3 +25,17 @@ def queue(db: Connection) -> Queue:
     db.execute("select pgque.create_queue('q')")
     db.execute("select pgque.set_queue_config('q', 'ticker_max_count', '1')")
     return Queue(db, "q")
+
+
+@pytest.fixture
+def instrumented(pack_database: Database, db: Connection) -> Connection:
+    """A superuser's connection to an instrumented database."""
+    pack_database.install(INSTRUMENTATION_INSTALL)
+    return db
+
+
+@pytest.fixture
+def counted(instrumented: Connection, queue: Queue) -> Queue:
+    """The queue, instrumented, its consumer `app` at its beginning."""
+    queue.subscribe("app")
+    return queue

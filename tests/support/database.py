@@ -20,6 +20,7 @@ from tests.support.wheels import WHEELS, wheel_postgres
 ROOT = Path(__file__).resolve().parents[2]
 ENGINE_INSTALL = ROOT / "sql" / "pgque" / "install.sql"
 PACK_INSTALL = ROOT / "sql" / "observability" / "pgque" / "install.sql"
+INSTRUMENTATION_INSTALL = PACK_INSTALL.parent / "instrumentation" / "install.sql"
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 

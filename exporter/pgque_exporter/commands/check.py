@@ -18,6 +18,7 @@ from pgque_exporter.connection import PollError
 from pgque_exporter.contract import PollResult
 from pgque_exporter.health import by_urgency
 from pgque_exporter.redaction import Redactor
+from pgque_exporter.snapshot import Family, HistogramFamily
 from pgque_exporter.target import poll_once
 
 
@@ -77,8 +78,12 @@ async def _check(target: TargetConfig, redact: Redactor) -> _Report:
 
 def _series_by_engine(result: PollResult) -> Counter[str]:
     return Counter(
-        dict(series.labels)["engine"] for family in result.snapshot.families for series in family.series
+        dict(series.labels)["engine"] for family in _families(result) for series in family.series
     )
+
+
+def _families(result: PollResult) -> tuple[Family | HistogramFamily, ...]:
+    return (*result.snapshot.families, *result.snapshot.histograms)
 
 
 def _as_text(report: _Report) -> Iterator[str]:
@@ -98,7 +103,7 @@ def _as_text(report: _Report) -> Iterator[str]:
             f"  ignored  schema {schema}: not owned by the database's owner or a superuser. "
             "To do: name it in `packs` if you trust it"
         )
-    for family in result.snapshot.families:
+    for family in _families(result):
         yield f"  metric   {family.metric.name}: {len(family.series)}"
     for reason, rows in result.snapshot.dropped.items():
         if rows:
@@ -123,7 +128,7 @@ def _as_json(report: _Report) -> dict[str, Any]:
         answer |= {
             "packs": [{**asdict(pack), "series": series[pack.engine]} for pack in result.packs],
             "ignored": list(result.ignored),
-            "metrics": {family.metric.name: len(family.series) for family in result.snapshot.families},
+            "metrics": {family.metric.name: len(family.series) for family in _families(result)},
             "dropped": dict(result.snapshot.dropped),
             "checks_ok": result.snapshot.checks_ok,
             "checks": [asdict(check) for check in result.snapshot.checks],

@@ -40,6 +40,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     _engine_option(install, "only the pack of this engine (default: of every engine found)")
     _queue_option(install, "first install the queue engine itself")
+    _instrument_option(install, "also count what the engine doesn't remember, by triggers on its tables")
     _grant_option(install)
     add_config_options(install)
     install.set_defaults(act=_install)
@@ -51,6 +52,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     _engine_option(uninstall, "the engine whose pack is removed", required=True)
     _queue_option(uninstall, "also remove the queue engine with ALL its queues and events; needs --force")
+    _instrument_option(uninstall, "only the instrumentation; the pack stays")
     uninstall.add_argument("--force", action="store_true", help="really delete queues and events")
     add_config_options(uninstall)
     uninstall.set_defaults(act=_uninstall)
@@ -71,6 +73,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     _engine_option(printing, "the engine whose pack is printed")
     _queue_option(printing, "the queue engine's SQL too")
+    _instrument_option(printing, "its instrumentation too; of what removes it, only the instrumentation's")
     _grant_option(printing)
     printing.add_argument("--uninstall", action="store_true", help="the SQL that removes it instead")
     printing.add_argument("--debug", action="store_true", help=argparse.SUPPRESS)
@@ -89,6 +92,10 @@ def _engine_option(parser: argparse.ArgumentParser, text: str, *, required: bool
 
 def _queue_option(parser: argparse.ArgumentParser, text: str) -> None:
     parser.add_argument("--with-queue", action="store_true", help=text)
+
+
+def _instrument_option(parser: argparse.ArgumentParser, text: str) -> None:
+    parser.add_argument("--instrument", action="store_true", help=text)
 
 
 def _grant_option(parser: argparse.ArgumentParser) -> None:
@@ -113,6 +120,8 @@ class _Refused(UserError):
 def _install(arguments: argparse.Namespace) -> int:
     chosen = _chosen(arguments.engine)
     queue = _queue_engine(arguments.engine) if arguments.with_queue else None
+    if arguments.instrument and arguments.engine is not None:
+        sqlfiles.instrumentation_install_sql(arguments.engine)  # or there is none
 
     async def install(session: _Session) -> int:
         if arguments.grant_to is not None:
@@ -130,6 +139,12 @@ def _install(arguments: argparse.Namespace) -> int:
                 absent.append(refusal)
             else:
                 session.say(f"observability pack of {engine} installed")
+                # What is there already is brought up to date with its pack.
+                if sqlfiles.instrumented(engine) and (
+                    arguments.instrument or await session.instrumented_schemas(engine)
+                ):
+                    await session.run(sqlfiles.instrumentation_install_sql(engine))
+                    session.say(f"instrumentation of {engine} installed")
         if len(absent) == len(chosen):
             raise _none_found(session, absent)
         if arguments.grant_to is not None:
@@ -156,9 +171,22 @@ def _uninstall(arguments: argparse.Namespace) -> int:
             where="sql uninstall",
             hint="add --force if that is what you want",
         )
+    if queue is not None and arguments.instrument:
+        raise UserError(
+            "--with-queue removes everything, --instrument only the instrumentation", where="sql uninstall"
+        )
 
     async def uninstall(session: _Session) -> int:
         for engine in chosen:
+            if arguments.instrument or sqlfiles.instrumented(engine):
+                instrumented = await session.instrumented_schemas(engine)
+                await session.run(sqlfiles.instrumentation_uninstall_sql(engine))
+                if instrumented:
+                    session.say(f"instrumentation of {engine} removed")
+                elif arguments.instrument:
+                    session.say(f"nothing to remove: no instrumentation of {engine}")
+            if arguments.instrument:
+                continue
             installed = await session.pack_schemas(engine)
             await session.run(sqlfiles.pack_uninstall_sql(engine))  # in any case: half a pack may be there
             pack = f"observability pack of {engine}"
@@ -187,6 +215,7 @@ def _verify(arguments: argparse.Namespace) -> int:
                 f"no pack of {arguments.engine} is installed" if arguments.engine else "no pack is installed"
             )
             raise _Refused(what, where=session.name, hint="run `pgque-exporter sql install`")
+        instrumented = await session.instrumented_schemas(arguments.engine)
         total = 0
         for schema in schemas:
             findings = await session.findings(schema)
@@ -197,8 +226,9 @@ def _verify(arguments: argparse.Namespace) -> int:
             for what, problem in findings:
                 session.say(f"{schema}.{what} {problem}")
             if not findings:
+                included = ", with instrumentation" if schema in instrumented else ""
                 untried = "" if tried else f" (not tried: this user can't become {MONITOR_ROLE})"
-                session.say(f"pack in schema {schema}: whole and safe{untried}")
+                session.say(f"pack in schema {schema}: whole and safe{included}{untried}")
         return 1 if total else 0
 
     return _in_each_database(arguments, verify)
@@ -212,12 +242,16 @@ def _print(arguments: argparse.Namespace) -> int:
             "which pack?", where="sql print", hint=f"choose with --engine: {', '.join(sqlfiles.packs())}"
         )
     chosen = engine or queue or sqlfiles.packs()[0]
-    if arguments.uninstall:
-        scripts = [sqlfiles.pack_uninstall_sql(chosen)]
+    if arguments.uninstall and arguments.instrument:
+        scripts = [sqlfiles.instrumentation_uninstall_sql(chosen)]
+    elif arguments.uninstall:
+        scripts = [sqlfiles.instrumentation_uninstall_sql(chosen)] if sqlfiles.instrumented(chosen) else []
+        scripts += [sqlfiles.pack_uninstall_sql(chosen)]
         scripts += [sqlfiles.engine_uninstall_sql(queue)] if queue is not None else []
     else:
         scripts = [sqlfiles.engine_install_sql(queue)] if queue is not None else []
         scripts += [sqlfiles.pack_install_sql(chosen)]
+        scripts += [sqlfiles.instrumentation_install_sql(chosen)] if arguments.instrument else []
         scripts += [_grant(arguments.grant_to)] if arguments.grant_to is not None else []
     # Bytes, whatever the locale says: psql reads UTF-8.
     sys.stdout.buffer.write("\n".join(scripts).encode("utf-8"))
@@ -256,12 +290,13 @@ def _grant(role: str) -> str:
 
 # --- one database --------------------------------------------------------------------------------
 
-# Schemas that hold a pack. Nothing of theirs is called here.
+# Schemas that have a function of this name, by which a pack or its instrumentation is known. Nothing of
+# theirs is called here.
 _SCHEMAS = """
 select n.nspname::text
 from pg_catalog.pg_proc p
 join pg_catalog.pg_namespace n on n.oid = p.pronamespace
-where p.proname = 'observability_info'
+where p.proname = %(function)s
   and p.pronargs = 0
   and (%(engine)s::text is null or n.nspname in (%(engine)s, %(engine)s || '_observability'))
 order by 1
@@ -326,7 +361,13 @@ class _Session:
         return row is not None and bool(row[0])
 
     async def pack_schemas(self, engine: str | None) -> list[str]:
-        cursor = await self._connection.execute(_SCHEMAS, {"engine": engine})
+        return await self._schemas("observability_info", engine)
+
+    async def instrumented_schemas(self, engine: str | None) -> list[str]:
+        return await self._schemas("instrumented_metrics", engine)
+
+    async def _schemas(self, function: str, engine: str | None) -> list[str]:
+        cursor = await self._connection.execute(_SCHEMAS, {"function": function, "engine": engine})
         return [schema for (schema,) in await cursor.fetchall()]
 
     async def findings(self, schema: str) -> list[tuple[str, str]]:

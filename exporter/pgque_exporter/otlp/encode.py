@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
@@ -19,7 +19,7 @@ from opentelemetry.sdk.metrics.export import MetricsData
 
 from pgque_exporter import __version__
 from pgque_exporter.catalogue import Metric, MetricType
-from pgque_exporter.snapshot import Family, Labels, Snapshot
+from pgque_exporter.snapshot import Family, HistogramSeries, Labels, Snapshot
 
 if TYPE_CHECKING:
     from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
@@ -29,6 +29,8 @@ MAX_BYTES = 2 * 1024 * 1024  # gRPC receivers refuse more than 4 MiB by default
 _HEADINGS = 64 * 1024  # room for everything in a request that isn't a point
 _NUMBERS = 32  # bytes of a point beside its attributes: times, value, length
 _SCOPE = "pgque_exporter"
+
+P = TypeVar("P", pb.NumberDataPoint, pb.HistogramDataPoint)
 
 # The semantic conventions' names for what a contract label says.
 _CONVENTIONS = {
@@ -64,11 +66,24 @@ class _Known:
     value: float
 
 
+@dataclass(slots=True)
+class _KnownHistogram:
+    """The same of a histogram."""
+
+    point: pb.HistogramDataPoint
+    start: int
+    counts: tuple[int, ...]
+
+
+_Shape = list[tuple[str, list[Labels]]]
+_HistogramShape = list[tuple[str, list[tuple[Labels, tuple[float, ...]]]]]
+
+
 class SnapshotEncoder:
     """Encodes the snapshots of one database, oldest first. Not for several threads at a time.
 
-    A counter starts when its series is first seen and again when it falls; a series that is missing
-    from a snapshot is forgotten.
+    A counter or histogram starts when its series is first seen and again when it falls; a series that
+    is missing from a snapshot is forgotten.
 
     The requests of the last snapshot are kept: as long as the series stay the same, only times and
     values are set anew, which takes a tenth of the time.
@@ -77,8 +92,10 @@ class SnapshotEncoder:
     def __init__(self, resource: Mapping[str, str], database: str) -> None:
         attributes = {**resource, "db.system.name": "postgresql", "db.namespace": database}
         self._resource = _resource(attributes)
-        self._shape: list[tuple[str, list[Labels]]] = []
+        self._shape: _Shape = []
         self._known: list[list[_Known]] = []
+        self._histogram_shape: _HistogramShape = []
+        self._known_histograms: list[list[_KnownHistogram]] = []
         self._requests: list[_Request] = []
         self._last_time = 0
 
@@ -86,9 +103,14 @@ class SnapshotEncoder:
         """The requests that carry the snapshot, all points at the snapshot's own time."""
         now = int(snapshot.taken_at * 1e9)
         shape = [(family.metric.name, [one.labels for one in family.series]) for family in snapshot.families]
-        if shape != self._shape:
+        histogram_shape = [
+            (family.metric.name, [(one.labels, one.bounds) for one in family.series])
+            for family in snapshot.histograms
+        ]
+        if shape != self._shape or histogram_shape != self._histogram_shape:
             self._build(snapshot, now)
             self._shape = shape
+            self._histogram_shape = histogram_shape
         for family, known in zip(snapshot.families, self._known, strict=True):
             counter = family.metric.type is MetricType.COUNTER
             for series, entry in zip(family.series, known, strict=True):
@@ -100,8 +122,22 @@ class SnapshotEncoder:
                         entry.start = self._last_time  # it began anew at some moment since then
                     entry.value = value
                     point.start_time_unix_nano = entry.start
+        for histogram, known_histogram in zip(snapshot.histograms, self._known_histograms, strict=True):
+            for one, entry_of_one in zip(histogram.series, known_histogram, strict=True):
+                self._set_histogram(entry_of_one, one, now)
         self._last_time = now
         return tuple(Batch(request.message.SerializeToString(), request.points) for request in self._requests)
+
+    def _set_histogram(self, entry: _KnownHistogram, series: HistogramSeries, now: int) -> None:
+        if any(count < before for count, before in zip(series.counts, entry.counts, strict=True)):
+            entry.start = self._last_time
+        entry.counts = series.counts
+        point = entry.point
+        point.time_unix_nano = now
+        point.start_time_unix_nano = entry.start
+        point.count = sum(series.counts)
+        point.sum = series.total
+        point.bucket_counts[:] = series.counts
 
     def _build(self, snapshot: Snapshot, now: int) -> None:
         """Lay out the requests for the snapshot's series; take over what is known about them."""
@@ -120,7 +156,31 @@ class SnapshotEncoder:
                 placed = layout.add(family.metric, point)
                 known.append(_Known(placed, old.start if old else now, old.value if old else series.value))
             self._known.append(known)
+        self._build_histograms(snapshot, now, layout)
         self._requests = layout.requests
+
+    def _build_histograms(self, snapshot: Snapshot, now: int, layout: _Layout) -> None:
+        before = {
+            (name, shape): entry
+            for (name, shapes), known in zip(self._histogram_shape, self._known_histograms, strict=True)
+            for shape, entry in zip(shapes, known, strict=True)
+        }
+        self._known_histograms = []
+        for family in snapshot.histograms:
+            known_histograms: list[_KnownHistogram] = []
+            for series in family.series:
+                old = before.get((family.metric.name, (series.labels, series.bounds)))
+                point = old.point if old else pb.HistogramDataPoint(
+                    attributes=_attributes(series.labels),
+                    explicit_bounds=series.bounds,
+                    bucket_counts=series.counts,
+                    sum=series.total,
+                )
+                placed = layout.add(family.metric, point)
+                known_histograms.append(
+                    _KnownHistogram(placed, old.start if old else now, old.counts if old else series.counts)
+                )
+            self._known_histograms.append(known_histograms)
 
 
 @dataclass(slots=True)
@@ -141,7 +201,7 @@ class _Layout:
         self._metric: Metric | None = None
         self._size = 0
 
-    def add(self, metric: Metric, point: pb.NumberDataPoint) -> pb.NumberDataPoint:
+    def add(self, metric: Metric, point: P) -> P:
         """Put a copy of `point` into a request; returns the copy."""
         size = point.ByteSize() + _NUMBERS
         full = not self.requests or self.requests[-1].points == MAX_POINTS
@@ -153,9 +213,9 @@ class _Layout:
             self._size = 0
             self.requests.append(_Request(message))
         if metric is not self._metric:
-            self._metrics.metrics.append(_metric(metric, ()))
+            self._metrics.metrics.append(_metric(metric))
             self._metric = metric
-        points = _points(self._metrics.metrics[-1])
+        points: RepeatedCompositeFieldContainer[P] = _points(self._metrics.metrics[-1])
         points.append(point)
         self._size += size
         self.requests[-1].points += 1
@@ -176,7 +236,8 @@ def encode_service(
             )
             for series in family.series
         ]
-        metrics.metrics.append(_metric(family.metric, numbers))
+        metrics.metrics.append(_metric(family.metric))
+        _points(metrics.metrics[-1]).extend(numbers)
         points += len(numbers)
     if counted is not None:
         request.resource_metrics.extend(encode_metrics(counted).resource_metrics)
@@ -189,20 +250,22 @@ def encode_service(
     return Batch(request.SerializeToString(), points)
 
 
-def _metric(metric: Metric, points: Iterable[pb.NumberDataPoint]) -> pb.Metric:
+def _metric(metric: Metric) -> pb.Metric:
     message = pb.Metric(name=metric.name, description=metric.help, unit=metric.unit)
     if metric.type is MetricType.COUNTER:
         message.sum.aggregation_temporality = pb.AGGREGATION_TEMPORALITY_CUMULATIVE
         message.sum.is_monotonic = True
-        message.sum.data_points.extend(points)
+    elif metric.type is MetricType.HISTOGRAM:
+        message.histogram.aggregation_temporality = pb.AGGREGATION_TEMPORALITY_CUMULATIVE
     else:
         message.gauge.SetInParent()
-        message.gauge.data_points.extend(points)
     return message
 
 
-def _points(message: pb.Metric) -> RepeatedCompositeFieldContainer[pb.NumberDataPoint]:
-    return message.sum.data_points if message.HasField("sum") else message.gauge.data_points
+def _points(message: pb.Metric) -> RepeatedCompositeFieldContainer[Any]:
+    if message.HasField("gauge"):
+        return message.gauge.data_points
+    return message.sum.data_points if message.HasField("sum") else message.histogram.data_points
 
 
 def _attributes(labels: Labels) -> list[KeyValue]:

@@ -1,5 +1,6 @@
 -- All that can be charted, in one statement and one snapshot: the metrics of specification 5.2, and
--- health. A value that isn't known makes no row.
+-- health. A value that isn't known makes no row. Where the pack's instrumentation is installed, what it
+-- counts comes along.
 --
 -- Health comes as one number per queue and per consumer, the worst of its checks (0 ok, 1 warning,
 -- 2 critical), and as one row of value 1 for each check that isn't ok, labelled with its state; the
@@ -62,7 +63,9 @@ begin atomic
         ('pgque.consumer.pending_events', 'gauge', c.pending),
         ('pgque.consumer.idle_seconds', 'gauge',
             case when c.last_active > now() then 0 else extract(epoch from now() - c.last_active) end),
-        ('pgque.message.acked_total', 'counter', c.acked)
+        -- A position that is moved by hand takes this along; the instrumentation counts one by one.
+        ('pgque.message.acked_total', 'counter',
+            case when (select to_regprocedure('{pack}.instrumented_metrics()') is null) then c.acked end)
     ) v(metric_name, metric_type, value)
     where v.value is not null
     union all
@@ -108,7 +111,10 @@ begin atomic
     ) v(check_name, state)
     where (s.worst = 0) is not true and v.state <> 'ok'
     union all
-    select s.metric_name, s.metric_type, s.value, s.labels from {pack}.scheduler_metrics() s;
+    select s.metric_name, s.metric_type, s.value, s.labels from {pack}.scheduler_metrics() s
+    union all
+    select i.metric_name, i.metric_type, i.value, i.labels
+    from {pack}.instrumentation_rows() i;
 end;
 
 revoke all on function {pack}.otel_metrics() from public;

@@ -79,6 +79,7 @@ declare
         'pgque.health_checks()',
         'pgque.scheduler_health()',
         'pgque.queue_health()',
+        'pgque.instrumentation_rows()',
         'pgque.otel_metrics()',
         'pgque.buffer_metrics(interval)',
         'pgque.throughput(text, interval, interval)',
@@ -1733,10 +1734,31 @@ $$;
 revoke all on function pgque.queue_health() from public;
 grant execute on function pgque.queue_health() to pgque_monitor;
 
+-- ---- sql/observability/pgq_family/internal/instrumentation_rows.sql
+
+-- What the pack's instrumentation adds to otel_metrics(): nothing where it isn't installed.
+create or replace function pgque.instrumentation_rows()
+returns table (metric_name text, metric_type text, value numeric, labels jsonb)
+language plpgsql
+stable
+set search_path = pg_catalog, pg_temp
+rows 1
+as $$
+begin
+    if to_regprocedure('pgque.instrumented_metrics()') is not null then
+        return query execute 'select * from pgque.instrumented_metrics()';
+    end if;
+end
+$$;
+
+revoke all on function pgque.instrumentation_rows() from public;
+grant execute on function pgque.instrumentation_rows() to pgque_monitor;
+
 -- ---- sql/observability/pgq_family/otel_metrics.sql
 
 -- All that can be charted, in one statement and one snapshot: the metrics of specification 5.2, and
--- health. A value that isn't known makes no row.
+-- health. A value that isn't known makes no row. Where the pack's instrumentation is installed, what it
+-- counts comes along.
 --
 -- Health comes as one number per queue and per consumer, the worst of its checks (0 ok, 1 warning,
 -- 2 critical), and as one row of value 1 for each check that isn't ok, labelled with its state; the
@@ -1799,7 +1821,9 @@ begin atomic
         ('pgque.consumer.pending_events', 'gauge', c.pending),
         ('pgque.consumer.idle_seconds', 'gauge',
             case when c.last_active > now() then 0 else extract(epoch from now() - c.last_active) end),
-        ('pgque.message.acked_total', 'counter', c.acked)
+        -- A position that is moved by hand takes this along; the instrumentation counts one by one.
+        ('pgque.message.acked_total', 'counter',
+            case when (select to_regprocedure('pgque.instrumented_metrics()') is null) then c.acked end)
     ) v(metric_name, metric_type, value)
     where v.value is not null
     union all
@@ -1845,7 +1869,10 @@ begin atomic
     ) v(check_name, state)
     where (s.worst = 0) is not true and v.state <> 'ok'
     union all
-    select s.metric_name, s.metric_type, s.value, s.labels from pgque.scheduler_metrics() s;
+    select s.metric_name, s.metric_type, s.value, s.labels from pgque.scheduler_metrics() s
+    union all
+    select i.metric_name, i.metric_type, i.value, i.labels
+    from pgque.instrumentation_rows() i;
 end;
 
 revoke all on function pgque.otel_metrics() from public;
@@ -1958,9 +1985,13 @@ grant execute on function pgque.throughput(text, interval, interval) to pgque_mo
 
 -- ---- sql/observability/pgq_family/error_rate.sql
 
--- How many events failed over a past period, bucket by bucket (specification 5.1). dead_letters counts
--- those still in the table. The engine keeps no record of when an event was sent to retry, so retries
--- is null: unknown, not none. Every bucket of the period has a row.
+-- How many events failed over a past period, bucket by bucket (specification 5.1). Every bucket of the
+-- period has a row.
+--
+-- The engine keeps no record of when an event was sent to retry, so without the pack's instrumentation
+-- retries is null: unknown, not none; and dead_letters counts those still in the table. The
+-- instrumentation's history has both, also of events since redelivered, replayed or purged, for the
+-- buckets that it covers as a whole.
 create or replace function pgque.error_rate(queue_name text, period interval, bucket_size interval)
 returns table (bucket_start timestamptz, retries bigint, dead_letters bigint)
 language plpgsql
@@ -1972,7 +2003,16 @@ declare
     wanted_queue int4 := pgque.require_queue(queue_name);
     first_bucket timestamptz := pgque.require_buckets(period, bucket_size);
     bucket_seconds numeric := extract(epoch from bucket_size);
+    known record;
 begin
+    select null::timestamptz[] as buckets, null::bigint[] as retries, null::bigint[] as dead_letters into known;
+    if to_regprocedure('pgque.retry_history(int4, timestamptz, interval)') is not null then
+        execute 'select array_agg(h.bucket_start) as buckets, array_agg(h.retries) as retries,'
+            ' array_agg(h.dead_letters) as dead_letters from pgque.retry_history($1, $2, $3) h'
+        into known
+        using wanted_queue, first_bucket, bucket_size;
+    end if;
+
     return query
     with dead as (
         select floor(extract(epoch from d.dl_time) / bucket_seconds) * bucket_seconds as bucket, count(*) as counted
@@ -1980,9 +2020,11 @@ begin
         where d.dl_queue_id = wanted_queue and d.dl_time >= first_bucket
         group by 1
     )
-    select to_timestamp(b.bucket), null::bigint, coalesce(d.counted, 0)
+    select to_timestamp(b.bucket), h.retries, coalesce(h.dead_letters, d.counted, 0)
     from generate_series(extract(epoch from first_bucket), extract(epoch from now()), bucket_seconds) b(bucket)
     left join dead d on d.bucket = b.bucket
+    left join unnest(known.buckets, known.retries, known.dead_letters) h(bucket, retries, dead_letters)
+        on h.bucket = to_timestamp(b.bucket)
     order by b.bucket;
 end
 $$;
@@ -1994,8 +2036,9 @@ grant execute on function pgque.error_rate(text, interval, interval) to pgque_mo
 
 -- How long events wait for the consumer, estimated from the gap between a tick and its consumption
 -- (specification 5.1). Two samples can be had from the tables: events that still wait (now minus their
--- tick) and the batch consumed last (the consumer's last activity minus its tick); each event of a tick
--- weighs the same. One row; null when the period holds no sample.
+-- tick) and the batch consumed last (the consumer's last activity minus its tick). The pack's
+-- instrumentation knows all batches finished since its installation. Each event of a tick weighs the
+-- same. One row; null when the period holds no sample.
 create or replace function pgque.latency_percentiles(queue_name text, consumer_name text, period interval)
 returns table (p50 interval, p95 interval, p99 interval)
 language plpgsql
@@ -2006,10 +2049,19 @@ as $$
 declare
     wanted_queue int4 := pgque.require_queue(queue_name);
     consumer record;
+    finished record;
 begin
     select * into consumer from pgque.require_consumer(wanted_queue, consumer_name);
     if period is null or period <= interval '0' then
         raise exception 'period must be positive, not %', coalesce(period::text, 'null');
+    end if;
+
+    select null::interval[] as latency, null::numeric[] as events into finished;
+    if to_regprocedure('pgque.wait_history(int4, text, timestamptz)') is not null then
+        execute 'select array_agg(h.latency) as latency, array_agg(h.events) as events'
+            ' from pgque.wait_history($1, $2, $3) h'
+        into finished
+        using wanted_queue, consumer_name, now() - period;
     end if;
 
     return query
@@ -2032,6 +2084,10 @@ begin
         from tick t
         where t.events > 0
             and t.tick_time > now() - period
+            and (t.tick_id > consumer.last_tick or finished.latency is null)
+        union all
+        select f.latency, f.events
+        from unnest(finished.latency, finished.events) f(latency, events)
     ),
     ranked as (
         select s.latency, sum(s.events) over (order by s.latency) as up_to, sum(s.events) over () as total
@@ -2211,6 +2267,7 @@ comment on function pgque.consumer_stats() is 'pgque_exporter pack 0.1.0';
 comment on function pgque.health_checks() is 'pgque_exporter pack 0.1.0';
 comment on function pgque.scheduler_health() is 'pgque_exporter pack 0.1.0';
 comment on function pgque.queue_health() is 'pgque_exporter pack 0.1.0';
+comment on function pgque.instrumentation_rows() is 'pgque_exporter pack 0.1.0';
 comment on function pgque.otel_metrics() is 'pgque_exporter pack 0.1.0';
 comment on function pgque.buffer_metrics(interval) is 'pgque_exporter pack 0.1.0';
 comment on function pgque.throughput(text, interval, interval) is 'pgque_exporter pack 0.1.0';
