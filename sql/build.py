@@ -4,7 +4,7 @@
     python sql/build.py --check    write nothing; exit 1 when a committed file differs
 
 A line `name = value` in parts.txt says what {name} stands for in the parts, so that folders can share
-a part and still name their own schemas.
+a part and still name their own schemas. An indented line continues the one before it.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ set local client_min_messages = warning;"""
 
 
 def _lines(folder: Path) -> list[str]:
-    """The lines of a folder's parts.txt without comments and blank lines."""
-    lines = (line.strip() for line in (folder / PARTS).read_text(encoding="utf-8").splitlines())
-    return [line for line in lines if line and not line.startswith("#")]
+    """The lines of a folder's parts.txt, continued ones joined, without comments and blank lines."""
+    text = re.sub(r"\n[ \t]+", " ", (folder / PARTS).read_text(encoding="utf-8"))
+    return [line for line in text.splitlines() if line and not line.startswith("#")]
 
 
 def main() -> int:

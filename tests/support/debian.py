@@ -28,10 +28,11 @@ DPKG_STATUS = Path("/var/lib/dpkg/status")
 PROGRAMS = {
     "prometheus": "prometheus",
     "promtool": "prometheus",
+    "pgqd": "pgqd",
 }
 POSTGRES_VERSION = 15
 # Extensions that tests want in that PostgreSQL: all of them in one unpacked server.
-EXTENSIONS = (f"postgresql-{POSTGRES_VERSION}-cron",)
+EXTENSIONS = (f"postgresql-{POSTGRES_VERSION}-cron", f"postgresql-{POSTGRES_VERSION}-pgq3")
 
 _APT_OPTIONS = {
     "Debug::NoLocking": "1",  # the locks are of the system's folders, which we don't touch

@@ -1,6 +1,6 @@
 -- How many events failed over a past period, bucket by bucket (specification 5.1). dead_letters counts
--- those still in the table. The engine keeps no record of when an event was sent to retry, so retries
--- is null: unknown, not none. Every bucket of the period has a row.
+-- those still in the table; null where the engine has no such table. The engine keeps no record of when
+-- an event was sent to retry, so retries is null: unknown, not none. Every bucket of the period has a row.
 create or replace function {pack}.error_rate(queue_name text, period interval, bucket_size interval)
 returns table (bucket_start timestamptz, retries bigint, dead_letters bigint)
 language plpgsql
@@ -16,11 +16,11 @@ begin
     return query
     with dead as (
         select floor(extract(epoch from d.dl_time) / bucket_seconds) * bucket_seconds as bucket, count(*) as counted
-        from {engine}.dead_letter d
+        from {dead_letter} d
         where d.dl_queue_id = wanted_queue and d.dl_time >= first_bucket
         group by 1
     )
-    select to_timestamp(b.bucket), null::bigint, coalesce(d.counted, 0)
+    select to_timestamp(b.bucket), null::bigint, coalesce(d.counted, {no_dead_letters})
     from generate_series(extract(epoch from first_bucket), extract(epoch from now()), bucket_seconds) b(bucket)
     left join dead d on d.bucket = b.bucket
     order by b.bucket;

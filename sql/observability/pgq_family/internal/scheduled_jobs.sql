@@ -49,7 +49,8 @@ begin
     where e.extname = 'pg_cron' and c.relnamespace::regnamespace::text = 'cron';
 
     if has_table_privilege(to_regclass('{engine}.config'), 'select') then
-        execute 'select c.ticker_job_id, c.maint_job_id from {engine}.config c' into ticker_job, maint_job;
+        execute format('select c.ticker_job_id, c.maint_job_id from %s c', to_regclass('{engine}.config'))
+        into ticker_job, maint_job;
     end if;
 
     if job_table is null
