@@ -6,7 +6,8 @@
 parts.txt lists the parts of install.sql; a line `[uninstall.sql]` begins those of another script. A line
 `name = value` says what {name} stands for in the parts, so that folders can share a part and still name
 their own schemas. Computed ones: {version} is the project's; {functions}, {relations}, {types} and {marks}
-are what install.sql creates, as lists for the parts in `observability/life_cycle`.
+are what install.sql creates, as lists for the parts in `observability/life_cycle`. An indented line
+continues the one before it.
 """
 
 from __future__ import annotations
@@ -124,9 +125,9 @@ def _filled_in(text: str, meaning: Mapping[str, str]) -> str:
 
 
 def _lines(folder: Path) -> list[str]:
-    """The lines of a folder's parts.txt without comments and blank lines."""
-    lines = (line.strip() for line in (folder / PARTS).read_text(encoding="utf-8").splitlines())
-    return [line for line in lines if line and not line.startswith("#")]
+    """The lines of a folder's parts.txt, continued ones joined, without comments and blank lines."""
+    text = re.sub(r"\n[ \t]+", " ", (folder / PARTS).read_text(encoding="utf-8"))
+    return [line for line in text.splitlines() if line and not line.startswith("#")]
 
 
 def main() -> int:

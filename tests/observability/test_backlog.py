@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import psycopg
@@ -16,12 +17,9 @@ ZERO = timedelta(0)
 
 def exact(queue: Queue, consumer: str, **limit: int) -> Row:
     """The row of exact_backlog() for one consumer."""
-    rows = queue.db.execute(
-        "select * from pgque.exact_backlog(%s, %s, %s)",
-        (queue.name, consumer, limit.get("max_events", 100_000)),
-    ).fetchall()
-    assert [row["consumer_name"] for row in rows] == [consumer]
-    return rows[0]
+    (row,) = queue.ask(f"exact_backlog('{queue.name}', '{consumer}', {limit.get('max_events', 100_000)})")
+    assert row["consumer_name"] == consumer
+    return row
 
 
 def shown(queue: Queue, consumer: str) -> tuple[int, timedelta]:
@@ -32,7 +30,7 @@ def shown(queue: Queue, consumer: str) -> tuple[int, timedelta]:
 
 def test_a_forced_tick_is_no_backlog(queue: Queue) -> None:
     queue.subscribe("app")
-    queue.db.execute("select pgque.force_next_tick('q')")
+    queue.force_tick()
     assert shown(queue, "app") == (0, ZERO)
     assert queue.tick() is not None
 
@@ -61,10 +59,10 @@ def test_a_retried_event_is_pending_for_its_owner_alone(queue: Queue) -> None:
     messages = queue.receive("app")
     for message in messages[:30]:
         queue.nack("app", message)
-    queue.db.execute("select pgque.ack(%s)", (messages[0]["batch_id"],))
+    queue.finish(messages)
     queue.consume("other")
     queue.wait(4000)
-    assert queue.db.execute("select pgque.maint_retry_events() as n").fetchone() == {"n": 30}
+    assert queue.bring_back_retries() == 30
 
     assert shown(queue, "other")[0] == 0
     assert shown(queue, "app")[0] == 30
@@ -81,7 +79,7 @@ def test_an_event_committed_late_is_pending_though_its_number_is_old(
 ) -> None:
     queue.subscribe("app")
     with psycopg.connect(pack_database.dsn(), row_factory=dict_row) as writer:
-        Queue(writer, "q").send(3)
+        replace(queue, db=writer).send(3)
         queue.send_and_tick(1)
         assert queue.consume("app") == 1
         assert shown(queue, "app")[0] == 0
@@ -115,12 +113,12 @@ def test_exact_backlog_of_a_lost_position_is_unknown(queue: Queue) -> None:
     queue.subscribe("other")
     queue.send_and_tick(5)
     queue.consume("other")
-    queue.db.execute(
-        "delete from pgque.tick where tick_id = (select min(sub_last_tick) from pgque.subscription)"
+    queue.run(
+        "delete from {engine}.tick where tick_id = (select min(sub_last_tick) from {engine}.subscription)"
     )
     assert exact(queue, "app").items() >= {"pending_events": None, "unticked_events": None}.items()
-    rows = queue.db.execute("select consumer_name, pending_events from pgque.exact_backlog('q')").fetchall()
-    assert [tuple(row.values()) for row in rows] == [("app", None), ("other", 0)]
+    rows = queue.ask("exact_backlog('q')")
+    assert [(row["consumer_name"], row["pending_events"]) for row in rows] == [("app", None), ("other", 0)]
 
 
 @pytest.mark.parametrize(
@@ -134,7 +132,7 @@ def test_exact_backlog_of_a_lost_position_is_unknown(queue: Queue) -> None:
 )
 def test_bad_arguments_get_a_clear_error(queue: Queue, call: str, message: str) -> None:
     with pytest.raises(psycopg.Error, match=message):
-        queue.db.execute(f"select * from pgque.exact_backlog({call})".encode())
+        queue.ask(f"exact_backlog({call})")
 
 
 def test_the_monitor_may_ask_for_the_exact_backlog(queue: Queue, pack_database: Database) -> None:
@@ -144,8 +142,7 @@ def test_the_monitor_may_ask_for_the_exact_backlog(queue: Queue, pack_database: 
     db.execute("create role watcher_of_backlog login in role pgque_monitor")
     try:
         with psycopg.connect(pack_database.dsn(user="watcher_of_backlog"), row_factory=dict_row) as monitor:
-            row = monitor.execute("select * from pgque.exact_backlog('q', 'app')").fetchone()
-        assert row is not None
+            (row,) = replace(queue, db=monitor).ask("exact_backlog('q', 'app')")
         assert row["pending_events"] == 3
     finally:
         db.execute("drop role watcher_of_backlog")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import psycopg
 import pytest
 
-from tests.support.observed import CONTRACT, Connection, Queue
+from tests.support.observed import CONTRACT, Queue
 
 DENIED = (
     "select ev_data from pgque.retry_queue",
@@ -28,73 +30,86 @@ DENIED = (
 
 
 @pytest.fixture
-def as_monitor(queue: Queue) -> Connection:
-    """The superuser's connection turned into the monitor role, with something to see in every table."""
+def as_monitor(queue: Queue) -> Queue:
+    """The queue for somebody who is the monitor role, with something to see in every table."""
     queue.subscribe("app")
     queue.send_and_tick(3)
-    queue.wait(60)  # late: unticked_since() is asked as well
+    queue.wait(60)  # late: the event tables are asked as well
     queue.send(3)
     queue.wait(60)
-    queue.db.execute("set role pgque_monitor")
-    return queue.db
+    queue.run("set role pgque_monitor")
+    return queue
+
+
+def refused(queue: Queue, statement: str) -> None:
+    """The statement is refused for want of a privilege; {events} and {sequence} are the queue's own."""
+    (row,) = queue.run(
+        "select queue_data_pfx as events, queue_event_seq as sequence from {engine}.queue"
+        " where queue_name = 'q'"
+    )
+    for name, value in row.items():
+        statement = statement.replace(f"{{{name}}}", value)
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        queue.run(statement)
 
 
 @pytest.mark.parametrize("call", CONTRACT)
-def test_monitor_runs_the_contract(as_monitor: Connection, call: str) -> None:
-    assert isinstance(as_monitor.execute(f"select * from pgque.{call}".encode()).fetchall(), list)
+def test_monitor_runs_the_contract(as_monitor: Queue, call: str) -> None:
+    assert isinstance(as_monitor.ask(call), list)
 
 
-def test_monitor_sees_the_same_as_the_owner(as_monitor: Connection) -> None:
-    query = "select * from pgque.otel_metrics() where metric_name not like '%\\_seconds' order by 1, 4"
-    seen = as_monitor.execute(query).fetchall()
-    as_monitor.execute("reset role")
-    assert seen == as_monitor.execute(query).fetchall()
-    assert len(seen) > 10
+def test_monitor_sees_the_same_as_the_owner(as_monitor: Queue) -> None:
+    def seen() -> list[tuple[str, str, object]]:
+        rows = as_monitor.ask("otel_metrics()")
+        return sorted(
+            (row["metric_name"], str(row["labels"]), row["value"])
+            for row in rows
+            if not row["metric_name"].endswith("_seconds")
+        )
+
+    by_monitor = seen()
+    as_monitor.run("reset role")
+    assert by_monitor == seen()
+    assert len(by_monitor) > 10
 
 
 @pytest.mark.parametrize("statement", DENIED)
-def test_monitor_is_denied_everything_else(as_monitor: Connection, statement: str) -> None:
-    row = as_monitor.execute("select queue_data_pfx, queue_event_seq from pgque.queue").fetchone()
-    assert row is not None
-    text = statement.format(events=row["queue_data_pfx"], sequence=row["queue_event_seq"])
-    with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        as_monitor.execute(text.encode())
+def test_monitor_is_denied_everything_else(as_monitor: Queue, statement: str) -> None:
+    refused(as_monitor, statement)
 
 
-def test_queues_made_after_the_install_are_seen_too(db: Connection) -> None:
-    db.execute("select pgque.create_queue('later')")
-    db.execute("select pgque.send('later', 'x')")
-    db.execute("set role pgque_monitor")
-    row = db.execute(
-        "select value from pgque.otel_metrics() where metric_name = 'pgque.message.sent_total'"
-    ).fetchone()
-    assert row == {"value": 1}
+def test_queues_made_after_the_install_are_seen_too(queue: Queue) -> None:
+    queue.run("select {engine}.create_queue('later')")
+    later = replace(queue, name="later")
+    later.send(1)
+    queue.run("set role pgque_monitor")
+    assert later.metrics()[("pgque.message.sent_total", None)] == 1
 
 
 def test_public_can_do_nothing(queue: Queue) -> None:
-    queue.db.execute("create role somebody login")
+    queue.run("create role somebody login")
     try:
-        queue.db.execute("set role somebody")
+        queue.run("set role somebody")
         for call in CONTRACT:
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
-                queue.db.execute(f"select * from pgque.{call}".encode())
+                queue.ask(call)
     finally:
-        queue.db.execute("reset role")
-        queue.db.execute("drop role somebody")
+        queue.run("reset role")
+        queue.run("drop role somebody")
 
 
 def test_unreadable_sequence_is_unknown_and_costs_nobody_else(queue: Queue) -> None:
     queue.subscribe("app")
-    queue.db.execute("select pgque.create_queue('other')")
-    row = queue.db.execute("select queue_event_seq from pgque.queue where queue_name = 'q'").fetchone()
-    assert row is not None
-    queue.db.execute(f"revoke all on sequence {row['queue_event_seq']} from pgque_monitor".encode())
-    queue.db.execute("set role pgque_monitor")
-    rows = queue.db.execute(
-        "select labels->>'queue' as queue from pgque.otel_metrics()"
-        " where metric_name = 'pgque.message.sent_total'"
-    ).fetchall()
-    assert rows == [{"queue": "other"}]
+    queue.send_and_tick(3)
+    queue.consume("app")
+    queue.run("select {engine}.create_queue('other')")
+    (row,) = queue.run("select queue_event_seq as name from {engine}.queue where queue_name = 'q'")
+    queue.run(f"revoke all on sequence {row['name']} from pgque_monitor, public")
+    queue.run("set role pgque_monitor")
+    sent = ("pgque.message.sent_total", None)
+    assert sent not in queue.metrics()
+    assert replace(queue, name="other").metrics()[sent] == 0
     assert queue.consumer("app").items() >= {"lag": None, "pending_events": None}.items()
     assert queue.stats().items() >= {"depth": None, "oldest_msg_age": None}.items()
     assert queue.troubles() == {}
+    assert queue.detail("ticker_running").endswith("install the pack again, its event sequence can't be read")

@@ -18,9 +18,7 @@ def test_healthy_queue_is_ok_in_every_check(queue: Queue) -> None:
     assert queue.consume("app") == 10
 
     assert queue.troubles() == {}
-    assert (
-        queue.stats().items() >= {"depth": 0, "oldest_msg_age": ZERO, "consumers": 1, "dlq_count": 0}.items()
-    )
+    assert queue.stats().items() >= {"depth": 0, "oldest_msg_age": ZERO, "consumers": 1}.items()
     assert queue.consumer("app")["pending_events"] == 0
     assert queue.consumer("app")["lag"] == ZERO
 
@@ -103,13 +101,13 @@ def test_stuck_consumer_is_listed_once_it_is_behind_and_silent(queue: Queue) -> 
     queue.send_and_tick(1)
     queue.consume("other")
 
-    stuck = queue.db.execute("select * from pgque.stuck_consumers()").fetchall()
+    stuck = queue.ask("stuck_consumers()")
     assert [(row["queue_name"], row["consumer_name"]) for row in stuck] == [("q", "app")]
     assert stuck[0]["lag"] >= timedelta(seconds=7000)
     assert queue.troubles()["consumer_stuck:app"] == "warning"
-    assert queue.db.execute("select * from pgque.stuck_consumers('3 hours')").fetchall() == []
+    assert queue.ask("stuck_consumers('3 hours')") == []
 
-    in_flight = queue.db.execute("select * from pgque.in_flight('q')").fetchall()
+    in_flight = queue.ask("in_flight('q')")
     assert [(row["consumer_name"], row["estimated_events"]) for row in in_flight] == [("app", 5)]
     assert in_flight[0]["batch_age"] >= timedelta(seconds=7000)
     assert queue.metrics()[("pgque.consumer.open_batch_events", "app")] == 5
@@ -124,22 +122,23 @@ def test_idle_consumer_of_an_idle_queue_is_not_stuck(queue: Queue) -> None:
     queue.wait(100_000)
     queue.tick()
 
-    assert queue.db.execute("select * from pgque.stuck_consumers()").fetchall() == []
+    assert queue.ask("stuck_consumers()") == []
     assert "consumer_stuck:app" not in queue.troubles()
     assert "consumer_lag:app" not in queue.troubles()
 
 
 def test_failing_consumer_shows_retries_and_dead_letters(queue: Queue) -> None:
-    queue.db.execute("select pgque.set_queue_config('q', 'max_retries', '0')")
+    queue.configure("max_retries", "0")
     queue.subscribe("app")
     queue.send_and_tick(20)
+    assert queue.stats()["dlq_count"] == 0
     messages = queue.receive("app")
     for message in messages[:15]:
         queue.nack("app", message)
-    queue.db.execute("select pgque.set_queue_config('q', 'max_retries', '5')")
+    queue.configure("max_retries", "5")
     for message in messages[15:]:
         queue.nack("app", message)
-    queue.db.execute("select pgque.ack(%s)", (messages[0]["batch_id"],))
+    queue.finish(messages)
 
     assert queue.stats()["dlq_count"] == 15
     assert queue.metrics()[("pgque.message.dead_lettered", None)] == 15
@@ -148,7 +147,7 @@ def test_failing_consumer_shows_retries_and_dead_letters(queue: Queue) -> None:
 
     queue.wait(4000)  # nobody runs maint_retry_events
     assert queue.troubles()["retry_overdue"] == "warning"
-    buckets = queue.db.execute("select * from pgque.error_rate('q', '2 hours', '1 minute')").fetchall()
+    buckets = queue.ask("error_rate('q', '2 hours', '1 minute')")
     assert sum(row["dead_letters"] for row in buckets) == 15
     assert {row["retries"] for row in buckets} == {None}  # unknown, not none
     assert len(buckets) == 121
@@ -160,7 +159,7 @@ def test_paused_queue_is_a_state_of_its_own(queue: Queue) -> None:
     queue.subscribe("app")
     queue.send_and_tick(5)
     queue.consume("app")
-    queue.db.execute("select pgque.set_queue_config('q', 'ticker_paused', 'true')")
+    queue.configure("ticker_paused", "true")
     queue.send(9)
     queue.wait(6000)  # longer than half the rotation period, still shorter than two of them
 
@@ -168,7 +167,7 @@ def test_paused_queue_is_a_state_of_its_own(queue: Queue) -> None:
     assert "9 events wait" in queue.detail("paused")
     assert queue.stats()["ticker_paused"] is True
     assert queue.metrics()[("pgque.queue.paused", None)] == 1
-    assert queue.db.execute("select * from pgque.stuck_consumers()").fetchall() == []
+    assert queue.ask("stuck_consumers()") == []
 
 
 def test_dead_ticker_is_critical_past_the_idle_period(queue: Queue) -> None:
@@ -183,9 +182,9 @@ def test_dead_ticker_is_critical_past_the_idle_period(queue: Queue) -> None:
 def test_dead_ticker_with_events_waiting_is_critical_within_seconds(queue: Queue) -> None:
     queue.subscribe("app")
     queue.send(10_000)
-    queue.wait(12)
+    queue.wait(7)
     assert "ticker_running" not in queue.troubles()
-    queue.wait(3)
+    queue.wait(8)
 
     assert queue.troubles() == {"ticker_running": "critical"}
     # The waiting events are in the depth, not invisible until a tick comes.
@@ -222,11 +221,11 @@ def test_overdue_rotation_names_the_consumer_that_blocks_it(queue: Queue) -> Non
     queue.consume("fast")
     queue.consume("Slow one")
     queue.send_and_tick(5)
-    queue.db.execute("select pgque.set_queue_config('q', 'rotation_period', '10 seconds')")
+    queue.configure("rotation_period", "10 seconds")
     queue.wait(11)
     # First rotation: allowed, both are past the one before. Then the slow one stays where it is.
-    queue.db.execute("select pgque.maint_rotate_tables_step1('q')")
-    queue.db.execute("select pgque.maint_rotate_tables_step2()")
+    queue.run("select {engine}.maint_rotate_tables_step1('q')")
+    queue.run("select {engine}.maint_rotate_tables_step2()")
     queue.send_and_tick(5)
     queue.consume("fast")
     queue.wait(85)
@@ -236,27 +235,25 @@ def test_overdue_rotation_names_the_consumer_that_blocks_it(queue: Queue) -> Non
     assert queue.troubles()["rotation_health"] == "warning"
     assert 'blocked by consumer "Slow one"' in queue.detail("rotation_health")
     queue.consume("Slow one")
-    assert "is maint() scheduled?" in queue.detail("rotation_health")
+    assert queue.maintained_by in queue.detail("rotation_health")
 
 
 def test_rotation_in_its_normal_window_is_ok(queue: Queue) -> None:
     queue.subscribe("app")
-    queue.db.execute("select pgque.set_queue_config('q', 'rotation_period', '10 seconds')")
+    queue.configure("rotation_period", "10 seconds")
     queue.send_and_tick(1)
     queue.consume("app")
     queue.wait(15)
     assert "rotation_health" not in queue.troubles()
-    queue.db.execute("select pgque.maint_rotate_tables_step1('q')")
-    assert queue.db.execute("select queue_switch_step2 from pgque.queue").fetchone() == {
-        "queue_switch_step2": None
-    }
+    queue.run("select {engine}.maint_rotate_tables_step1('q')")
+    assert queue.run("select queue_switch_step2 from {engine}.queue") == [{"queue_switch_step2": None}]
     assert "rotation_health" not in queue.troubles()
 
 
 def test_position_whose_tick_is_gone_is_critical_and_its_figures_unknown(queue: Queue) -> None:
     queue.subscribe("app")
     queue.send_and_tick(5)
-    queue.db.execute("delete from pgque.tick where tick_id = (select sub_last_tick from pgque.subscription)")
+    queue.run("delete from {engine}.tick where tick_id = (select sub_last_tick from {engine}.subscription)")
 
     assert queue.troubles() == {
         "missing_tick:app": "critical",
@@ -270,7 +267,7 @@ def test_position_whose_tick_is_gone_is_critical_and_its_figures_unknown(queue: 
 
 def test_restored_dump_with_ids_from_the_future_is_critical(queue: Queue) -> None:
     queue.subscribe("app")
-    queue.db.execute("update pgque.tick set tick_snapshot = '99999999:99999999:'")
+    queue.run("update {engine}.tick set tick_snapshot = '99999999:99999999:'")
     assert queue.troubles()["xid_regression"] == "critical"
 
 
@@ -318,7 +315,7 @@ def test_throughput_keeps_the_true_rate_when_ticks_are_rarer_than_buckets(queue:
         queue.wait(60)
         queue.send_and_tick(600)
 
-    rows = queue.db.execute("select * from pgque.throughput('q', '15 minutes', '30 seconds')").fetchall()
+    rows = queue.ask("throughput('q', '15 minutes', '30 seconds')")
     assert sum(row["events"] for row in rows) == 6000
     assert all(9 < row["events_per_sec"] <= 10 for row in rows), rows
     assert 9 < queue.stats()["events_per_sec"] <= 10
@@ -337,20 +334,18 @@ def test_rate_survives_a_gap_in_the_tick_ids(queue: Queue) -> None:
 
 def test_latency_percentiles_weigh_every_event_the_same(queue: Queue) -> None:
     queue.subscribe("app")
-    empty = queue.db.execute("select * from pgque.latency_percentiles('q', 'app', '1 hour')").fetchall()
-    assert empty == [{"p50": None, "p95": None, "p99": None}]
+    latency = "latency_percentiles('q', 'app', '1 hour')"
+    assert queue.ask(latency) == [{"p50": None, "p95": None, "p99": None}]
     queue.send_and_tick(10)
     queue.wait(100)
     queue.send_and_tick(990)
     queue.wait(5)
 
-    row = queue.db.execute("select * from pgque.latency_percentiles('q', 'app', '1 hour')").fetchone()
-    assert row is not None
+    (row,) = queue.ask(latency)
     assert timedelta(seconds=5) <= row["p50"] == row["p95"] == row["p99"] < timedelta(seconds=60)
     queue.consume("app")
     queue.wait(7)  # consumed ones don't age any more
-    row = queue.db.execute("select * from pgque.latency_percentiles('q', 'app', '1 hour')").fetchone()
-    assert row is not None
+    (row,) = queue.ask(latency)
     assert timedelta(seconds=5) <= row["p50"] < timedelta(seconds=7)
 
 
@@ -371,4 +366,4 @@ def test_latency_percentiles_weigh_every_event_the_same(queue: Queue) -> None:
 def test_bad_arguments_get_a_clear_error(queue: Queue, call: str, message: str) -> None:
     queue.subscribe("app")
     with pytest.raises(psycopg.Error, match=message):
-        queue.db.execute(f"select * from pgque.{call}".encode())
+        queue.ask(call)

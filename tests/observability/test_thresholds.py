@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import LiteralString
+from dataclasses import replace
 
 import psycopg
 import pytest
@@ -13,17 +13,16 @@ from tests.support.observed import Queue
 
 def override(queue: Queue, column: str, value: str) -> None:
     """A row of its own for the queue."""
-    queue.db.execute(
-        f"insert into pgque.health_threshold (queue_name, {column}) values (%s, %s)".encode(),
-        (queue.name, value),
+    queue.run(
+        f"insert into {{pack}}.health_threshold (queue_name, {column}) values (%s, %s)", queue.name, value
     )
 
 
 def test_a_threshold_for_all_queues_and_one_for_a_single_queue(queue: Queue) -> None:
-    queue.db.execute("select pgque.create_queue('other')")
-    other = Queue(queue.db, "other")
+    queue.run("select {engine}.create_queue('other')")
+    other = replace(queue, name="other")
     for each in (queue, other):
-        each.db.execute("select pgque.set_queue_config(%s, 'ticker_max_count', '1')", (each.name,))
+        each.configure("ticker_max_count", "1")
         each.subscribe("app")
         each.send_and_tick(5)
         each.wait(700)
@@ -34,7 +33,7 @@ def test_a_threshold_for_all_queues_and_one_for_a_single_queue(queue: Queue) -> 
     assert queue.troubles()["consumer_lag:app"] == "warning"
     assert "consumer_lag:app" not in other.troubles()
 
-    queue.db.execute("update pgque.health_threshold set lag_critical = '5 minutes' where queue_name = '*'")
+    queue.run("update {pack}.health_threshold set lag_critical = '5 minutes' where queue_name = '*'")
     assert other.troubles()["consumer_lag:app"] == "critical"
     assert "critical beyond 00:05:00" in other.detail("consumer_lag:app")
 
@@ -47,10 +46,10 @@ def test_each_threshold_moves_its_check(queue: Queue) -> None:
     override(queue, "tick_grace", "2 minutes")
     assert queue.troubles() == {}
 
-    queue.db.execute("update pgque.health_threshold set stuck_after = '1 minute' where queue_name = 'q'")
+    queue.run("update {pack}.health_threshold set stuck_after = '1 minute' where queue_name = 'q'")
     assert queue.troubles() == {"consumer_stuck:app": "warning"}
     queue.consume("app")
-    queue.db.execute("delete from pgque.health_threshold where queue_name = 'q'")
+    queue.run("delete from {pack}.health_threshold where queue_name = 'q'")
 
     queue.wait(30)
     queue.tick()
@@ -60,16 +59,16 @@ def test_each_threshold_moves_its_check(queue: Queue) -> None:
     override(queue, "unticked_grace", "20 seconds")
     assert queue.troubles() == {}
 
-    queue.db.execute("select pgque.set_queue_config('q', 'rotation_period', '1 minute')")
+    queue.configure("rotation_period", "1 minute")
     queue.tick()
     queue.consume("app")
     assert queue.troubles() == {}
-    queue.db.execute("update pgque.health_threshold set rotation_grace = '10 seconds' where queue_name = 'q'")
+    queue.run("update {pack}.health_threshold set rotation_grace = '10 seconds' where queue_name = 'q'")
     assert queue.troubles() == {"rotation_health": "warning"}
 
 
 def test_dead_letters_and_retries_are_judged_by_thresholds(queue: Queue) -> None:
-    queue.db.execute("select pgque.set_queue_config('q', 'max_retries', '0')")
+    queue.configure("max_retries", "0")
     queue.subscribe("app")
     queue.send_and_tick(3)
     for message in queue.receive("app"):
@@ -77,70 +76,69 @@ def test_dead_letters_and_retries_are_judged_by_thresholds(queue: Queue) -> None
     assert queue.troubles() == {}
     override(queue, "dead_letters_warning", "2")
     assert queue.troubles() == {"dlq_health": "warning"}
-    queue.db.execute(
-        "update pgque.health_threshold set dead_letters_hour_warning = 1, dead_letters_hour_critical = 3"
+    queue.run(
+        "update {pack}.health_threshold set dead_letters_hour_warning = 1, dead_letters_hour_critical = 3"
         " where queue_name = 'q'"
     )
     assert queue.troubles() == {"dlq_health": "critical"}
 
     queue.consume("app")
-    queue.db.execute("select pgque.set_queue_config('q', 'max_retries', '5')")
+    queue.configure("max_retries", "5")
     queue.send_and_tick(1)
     queue.nack("app", queue.receive("app")[0])
     queue.consume("app")
     queue.wait(3660)  # a minute past its time
     queue.tick()
     assert "retry_overdue" not in queue.troubles()
-    queue.db.execute("update pgque.health_threshold set retry_grace = '30 seconds' where queue_name = '*'")
+    queue.run("update {pack}.health_threshold set retry_grace = '30 seconds' where queue_name = '*'")
     assert queue.troubles()["retry_overdue"] == "warning"
 
 
 @pytest.mark.parametrize(
     ("change", "refusal"),
     [
-        ("insert into pgque.health_threshold (queue_name) values ('nope')", "queue not found: nope"),
-        ("insert into pgque.health_threshold (queue_name, tick_grace) values ('q', '-1 s')", "grace_check"),
-        ("insert into pgque.health_threshold (queue_name, stuck_after) values ('q', '0')", "lag_check"),
+        ("insert into {pack}.health_threshold (queue_name) values ('nope')", "queue not found: nope"),
+        ("insert into {pack}.health_threshold (queue_name, tick_grace) values ('q', '-1 s')", "grace_check"),
+        ("insert into {pack}.health_threshold (queue_name, stuck_after) values ('q', '0')", "lag_check"),
         (
-            "insert into pgque.health_threshold (queue_name, lag_warning, lag_critical)"
+            "insert into {pack}.health_threshold (queue_name, lag_warning, lag_critical)"
             " values ('q', '2 h', '1 h')",
             "lag_check",
         ),
         (
-            "insert into pgque.health_threshold (queue_name, dead_letters_warning) values ('q', 2000)",
+            "insert into {pack}.health_threshold (queue_name, dead_letters_warning) values ('q', 2000)",
             "dead_letters_check",
         ),
         (
-            "insert into pgque.health_threshold (queue_name, dead_letters_hour_warning,"
+            "insert into {pack}.health_threshold (queue_name, dead_letters_hour_warning,"
             " dead_letters_hour_critical) values ('q', 20, 10)",
             "dead_letters_check",
         ),
-        ("update pgque.health_threshold set retry_grace = null", "default_check"),
-        ("delete from pgque.health_threshold", "can't be removed"),
-        ("update pgque.health_threshold set queue_name = 'q'", "can't be removed"),
-        ("truncate pgque.health_threshold", "can't be removed"),
+        ("update {pack}.health_threshold set retry_grace = null", "default_check"),
+        ("delete from {pack}.health_threshold", "can't be removed"),
+        ("update {pack}.health_threshold set queue_name = 'q'", "can't be removed"),
+        ("truncate {pack}.health_threshold", "can't be removed"),
     ],
 )
-def test_what_makes_no_sense_is_refused(queue: Queue, change: LiteralString, refusal: str) -> None:
+def test_what_makes_no_sense_is_refused(queue: Queue, change: str, refusal: str) -> None:
     with pytest.raises(psycopg.Error, match=refusal):
-        queue.db.execute(change)
-    rows = queue.db.execute("select queue_name from pgque.health_threshold").fetchall()
+        queue.run(change)
+    rows = queue.run("select queue_name from {pack}.health_threshold")
     assert rows == [{"queue_name": "*"}]
 
 
 def test_installing_again_keeps_what_was_set(queue: Queue, pack_database: Database) -> None:
     override(queue, "lag_warning", "10 minutes")
-    queue.db.execute("update pgque.health_threshold set tick_grace = '7 minutes' where queue_name = '*'")
+    queue.run("update {pack}.health_threshold set tick_grace = '7 minutes' where queue_name = '*'")
     pack_database.install(PACK_INSTALL)
-    rows = queue.db.execute(
-        "select queue_name, tick_grace::text, lag_warning::text from pgque.health_threshold order by 1"
-    ).fetchall()
+    rows = queue.run(
+        "select queue_name, tick_grace::text, lag_warning::text from {pack}.health_threshold order by 1"
+    )
     assert [tuple(row.values()) for row in rows] == [("*", "00:07:00", None), ("q", None, "00:10:00")]
 
 
 def test_only_the_administrator_changes_thresholds(queue: Queue) -> None:
-    for role, allowed in (("pgque_monitor", False), ("pgque_reader", False), ("pgque_admin", True)):
-        row = queue.db.execute(
-            "select has_table_privilege(%s, 'pgque.health_threshold', 'update') as allowed", (role,)
-        ).fetchone()
-        assert row == {"allowed": allowed}, role
+    roles = {"pgque_monitor": False, f"{queue.engine}_reader": False, f"{queue.engine}_admin": True}
+    for role, allowed in roles.items():
+        query = "select has_table_privilege(%s, '{pack}.health_threshold', 'update') as allowed"
+        assert queue.run(query, role) == [{"allowed": allowed}], role

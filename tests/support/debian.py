@@ -26,10 +26,13 @@ DPKG_STATUS = Path("/var/lib/dpkg/status")
 PROGRAMS = {
     "prometheus": "prometheus",
     "promtool": "prometheus",
+    "pgqd": "pgqd",
 }
 POSTGRES_VERSION = 15
 # Extensions that tests want in that PostgreSQL: all of them in one unpacked server.
-EXTENSIONS = tuple(f"postgresql-{POSTGRES_VERSION}-{name}" for name in ("cron", "plpgsql-check"))
+EXTENSIONS = tuple(
+    f"postgresql-{POSTGRES_VERSION}-{name}" for name in ("cron", "pgq3", "plpgsql-check")
+)
 
 _APT_OPTIONS = {
     "Debug::NoLocking": "1",  # the locks are of the system's folders, which we don't touch

@@ -1,9 +1,9 @@
-"""A PgQue queue driven through time by hand, and what the contract says of it."""
+"""A queue driven through time by hand, and what the contract says of it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, LiteralString, cast
+from typing import Any, ClassVar, LiteralString, cast
 
 import psycopg
 
@@ -27,14 +27,35 @@ CONTRACT = (
 
 @dataclass(frozen=True)
 class Queue:
-    """One queue, driven through the engine's own functions; `wait` moves its past instead of sleeping.
+    """One queue of PgQue, driven through its own functions; `wait` moves its past instead of sleeping.
 
-    What is said of it comes from the contract's functions in `schema`.
+    What is said of it comes from the contract's functions in `schema`. A class for another engine of
+    PgQ's layout overrides what that engine does by other functions.
     """
 
     db: Connection
     name: str
     schema: str = "pgque"
+
+    engine: ClassVar[str] = "pgque"
+    maintained_by: ClassVar[str] = "maint()"
+    # What the queue remembers of the past: table, column, and the column with the queue's id.
+    times: ClassVar[tuple[tuple[str, str, str], ...]] = (
+        ("{engine}.tick", "tick_time", "tick_queue"),
+        ("{engine}.subscription", "sub_active", "sub_queue"),
+        ("{engine}.queue", "queue_switch_time", "queue_id"),
+        ("{engine}.retry_queue", "ev_retry_after", "ev_queue"),
+        ("{engine}.dead_letter", "dl_time", "dl_queue_id"),
+    )
+
+    def run(self, statement: str, *params: object) -> list[Row]:
+        """Run a statement where {engine} and {pack} stand for their schemas; its rows, if it has any."""
+        text = statement.replace("{engine}", self.engine).replace("{pack}", self.schema)
+        cursor = self.db.execute(text.encode(), params or None)
+        return cursor.fetchall() if cursor.description else []
+
+    def configure(self, parameter: str, value: str) -> None:
+        self.run("select {engine}.set_queue_config(%s, %s, %s)", self.name, parameter, value)
 
     def send(self, count: int = 1) -> None:
         self.db.execute(
@@ -44,16 +65,19 @@ class Queue:
 
     def tick(self) -> int | None:
         """Tick if events wait; the queue's max_count is 1, so any event is enough."""
-        row = self.db.execute("select pgque.ticker(%s) as tick_id", (self.name,)).fetchone()
-        assert row is not None
+        (row,) = self.run("select {engine}.ticker(%s) as tick_id", self.name)
         return cast("int | None", row["tick_id"])
+
+    def force_tick(self) -> None:
+        """Make the next tick come, whatever waits."""
+        self.db.execute("select pgque.force_next_tick(%s)", (self.name,))
 
     def send_and_tick(self, count: int = 1) -> None:
         self.send(count)
         assert self.tick() is not None
 
     def subscribe(self, consumer: str) -> None:
-        self.db.execute("select pgque.subscribe(%s, %s)", (self.name, consumer))
+        self.run("select {engine}.register_consumer(%s, %s)", self.name, consumer)
 
     def receive(self, consumer: str) -> list[Row]:
         return self.db.execute(
@@ -65,8 +89,12 @@ class Queue:
         total = 0
         while messages := self.receive(consumer):
             total += len(messages)
-            self.db.execute("select pgque.ack(%s)", (messages[0]["batch_id"],))
+            self.finish(messages)
         return total
+
+    def finish(self, messages: list[Row]) -> None:
+        """Finish the batch that these messages came with."""
+        self.run("select {engine}.finish_batch(%s)", messages[0]["batch_id"])
 
     def nack(self, consumer: str, message: Row) -> None:
         """Fail one message of the consumer's open batch; its retry would be due in an hour."""
@@ -76,19 +104,26 @@ class Queue:
             (message["batch_id"], self.name, consumer, message["msg_id"]),
         )
 
+    def bring_back_retries(self) -> int:
+        """Put retries that are due back into the queue; how many that were."""
+        moved = 0
+        while batch := int(self.run("select {engine}.maint_retry_events() as moved")[0]["moved"]):
+            moved += batch
+        return moved
+
     def wait(self, seconds: float) -> None:
         """Let time pass: everything that the queue remembers becomes older by so much."""
-        values = {"seconds": seconds, "queue": self.name}
-        for statement in _GROW_OLDER:
-            self.db.execute(statement, values)
-        tables = self.db.execute(
-            "select queue_data_pfx from pgque.queue where queue_name = %(queue)s", values
-        ).fetchone()
-        assert tables is not None
-        self.db.execute(
-            f"update {tables['queue_data_pfx']} set ev_time = ev_time"
-            " - make_interval(secs => %(seconds)s)",
-            values,
+        (queue,) = self.run(
+            "select queue_id, queue_data_pfx from {engine}.queue where queue_name = %s", self.name
+        )
+        for table, time, of_the_queue in self.times:
+            self.run(
+                f"update {table} set {time} = {time} - make_interval(secs => %s) where {of_the_queue} = %s",
+                seconds,
+                queue["queue_id"],
+            )
+        self.run(
+            f"update {queue['queue_data_pfx']} set ev_time = ev_time - make_interval(secs => %s)", seconds
         )
 
     def stats(self) -> Row:
@@ -135,20 +170,6 @@ class Queue:
             (self.name,),
         )
         return {(row["metric_name"], row["consumer"]): float(row["value"]) for row in rows}
-
-
-_GROW_OLDER: tuple[LiteralString, ...] = (
-    """update pgque.tick set tick_time = tick_time - make_interval(secs => %(seconds)s)
-       where tick_queue = (select queue_id from pgque.queue where queue_name = %(queue)s)""",
-    """update pgque.subscription set sub_active = sub_active - make_interval(secs => %(seconds)s)
-       where sub_queue = (select queue_id from pgque.queue where queue_name = %(queue)s)""",
-    """update pgque.queue set queue_switch_time = queue_switch_time - make_interval(secs => %(seconds)s)
-       where queue_name = %(queue)s""",
-    """update pgque.retry_queue set ev_retry_after = ev_retry_after - make_interval(secs => %(seconds)s)
-       where ev_queue = (select queue_id from pgque.queue where queue_name = %(queue)s)""",
-    """update pgque.dead_letter set dl_time = dl_time - make_interval(secs => %(seconds)s)
-       where dl_queue_id = (select queue_id from pgque.queue where queue_name = %(queue)s)""",
-)
 
 
 def one(db: Connection, query: LiteralString, *params: object) -> Row:

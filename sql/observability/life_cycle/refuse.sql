@@ -35,7 +35,7 @@ begin
         begin
             function_id := to_regprocedure(name);
         exception
-            when undefined_object then
+            when undefined_object or invalid_schema_name then
                 function_id := null;  -- where an argument's type is missing, so is the function
         end;
         continue when function_id is null;

@@ -29,11 +29,11 @@ begin
     return query
     with dead as (
         select floor(extract(epoch from d.dl_time) / bucket_seconds) * bucket_seconds as bucket, count(*) as counted
-        from {engine}.dead_letter d
+        from {dead_letter} d
         where d.dl_queue_id = wanted_queue and d.dl_time >= first_bucket
         group by 1
     )
-    select to_timestamp(b.bucket), h.retries, coalesce(h.dead_letters, d.counted, 0)
+    select to_timestamp(b.bucket), h.retries, coalesce(h.dead_letters, d.counted, {no_dead_letters})
     from generate_series(extract(epoch from first_bucket), extract(epoch from now()), bucket_seconds) b(bucket)
     left join dead d on d.bucket = b.bucket
     left join unnest(known.buckets, known.retries, known.dead_letters) h(bucket, retries, dead_letters)

@@ -37,13 +37,13 @@ begin
             case when s.sub_role = 'coop_member' then batch_end.tick_snapshot else last_tick.tick_snapshot end
                 as tick_snapshot
         from {subscription} s
-        left join {engine}.tick position
+        left join {tick} position
             on position.tick_queue = s.sub_queue and position.tick_id = s.sub_last_tick
-        left join {engine}.tick batch_end
+        left join {tick} batch_end
             on batch_end.tick_queue = s.sub_queue and batch_end.tick_id = s.sub_next_tick
         left join lateral (
             select t.tick_snapshot
-            from {engine}.tick t
+            from {tick} t
             where t.tick_queue = s.sub_queue
             order by t.tick_id desc
             limit 1
@@ -72,7 +72,7 @@ begin
     )
     select k.co_name, c.pending::bigint, c.unticked::bigint, c.is_capped
     from counted c
-    join {subscription} s on s.sub_id = c.logical_id
+    join {subscription} s on s.sub_id = c.logical_id and s.sub_role <> 'coop_member'
     join {engine}.consumer k on k.co_id = s.sub_consumer
     where exact_backlog.consumer is null or k.co_name = exact_backlog.consumer
     order by k.co_name;

@@ -19,9 +19,9 @@ begin
             else batch_end.tick_event_seq - batch_start.tick_event_seq end
     from {engine}.subscription s
     join {engine}.consumer c on c.co_id = s.sub_consumer
-    left join {engine}.tick batch_start
+    left join {tick} batch_start
         on batch_start.tick_queue = s.sub_queue and batch_start.tick_id = s.sub_last_tick
-    left join {engine}.tick batch_end
+    left join {tick} batch_end
         on batch_end.tick_queue = s.sub_queue and batch_end.tick_id = s.sub_next_tick
     where s.sub_queue = wanted_queue and s.sub_batch is not null
     order by s.sub_active, c.co_name;

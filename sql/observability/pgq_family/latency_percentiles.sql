@@ -32,10 +32,10 @@ begin
     with tick as (
         select t.tick_id, t.tick_time,
             t.tick_event_seq - lag(t.tick_event_seq) over (order by t.tick_id) as events
-        from {engine}.tick t
+        from {tick} t
         where t.tick_queue = wanted_queue
             and t.tick_id >= coalesce(
-                (select max(b.tick_id) from {engine}.tick b
+                (select max(b.tick_id) from {tick} b
                  where b.tick_queue = wanted_queue and b.tick_id < consumer.last_tick),
                 consumer.last_tick)
     ),

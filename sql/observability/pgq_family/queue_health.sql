@@ -16,6 +16,9 @@ as $$
                 when q.paused then 'paused by configuration'
                 when q.last_tick_time is null then 'the queue has never been ticked: is a ticker running?'
                 when h.status = 'ok' then 'last tick ' || date_trunc('second', now() - q.last_tick_time) || ' ago'
+                    || case when q.sent is null
+                        then '; unknown what was sent since: install the pack again, its event sequence can''t be read'
+                        else '' end
                 when q.tick_overdue then 'last tick ' || date_trunc('second', now() - q.last_tick_time)
                     || ' ago, expected at least every ' || q.ticker_idle_period || ': is a ticker running?'
                 else 'events have waited ' || date_trunc('second', now() - q.unticked_since)
@@ -49,8 +52,8 @@ as $$
                         when blocking.consumer_name is not null
                             then ': blocked by consumer ' || quote_ident(blocking.consumer_name)
                         when q.mid_rotation
-                            then ': step 2 is outstanding, is maint_rotate_tables_step2() scheduled?'
-                        else ': is maint() scheduled?'
+                            then ': step 2 is outstanding, {unfinished_rotation_hint}'
+                        else ': {rotation_hint}'
                     end
                 end
             when 'dlq_health' then
@@ -61,7 +64,7 @@ as $$
                 when 'ok' then q.retries || ' retries waiting, none overdue'
                 else q.retries_overdue || ' retries overdue by up to '
                     || date_trunc('second', now() - q.retries_overdue_since)
-                    || ': is maint_retry_events() scheduled?'
+                    || ': {retry_hint}'
             end
             when 'consumer_lag' then case
                 when c.missing_tick then 'unknown: a tick that it needs is gone'

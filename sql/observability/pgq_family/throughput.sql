@@ -20,7 +20,7 @@ begin
             t.tick_time,
             t.tick_event_seq - lag(t.tick_event_seq) over by_id as events,
             t.tick_time - lag(t.tick_time) over by_id as covers
-        from {engine}.tick t
+        from {tick} t
         where t.tick_queue = wanted_queue
         window by_id as (order by t.tick_id)
     )

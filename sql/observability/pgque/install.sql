@@ -121,7 +121,7 @@ begin
         begin
             function_id := to_regprocedure(name);
         exception
-            when undefined_object then
+            when undefined_object or invalid_schema_name then
                 function_id := null;  -- where an argument's type is missing, so is the function
         end;
         continue when function_id is null;
@@ -512,7 +512,7 @@ grant execute on function pgque.waiting_events(int4, int4[], pg_snapshot, pg_sna
 -- Three habits keep the cost flat. A probe has a LIMIT: left to join freely, the planner may read all
 -- ticks. A probe begins where a subscription stands: a range that only ends at the newest tick makes the
 -- index collect a page full of entries. And what only some queues have is looked for from its own side:
--- dead letters and retries by hopping through their index from queue to queue.
+-- by hopping through an index of dead letters from queue to queue, and of retries from owner to owner.
 --
 -- Pending events are first taken from the event sequence and the ticks, an upper bound that costs
 -- nothing. Then waiting_events() looks at the event tables for the 25 consumers and the 25 queues that
@@ -568,20 +568,27 @@ begin
         ) newest
         where w.queue_id is not null
     ),
-    with_retries(queue_id) as (
-        (select r.ev_queue from pgque.retry_queue r order by r.ev_queue limit 1)
+    with_retries(owner, queue_id) as (
+        (select r.ev_owner, r.ev_queue from pgque.retry_queue r order by r.ev_owner limit 1)
         union all
-        select (select r.ev_queue from pgque.retry_queue r
-                where r.ev_queue > w.queue_id order by r.ev_queue limit 1)
+        select r.ev_owner, r.ev_queue
         from with_retries w
-        where w.queue_id is not null
+        cross join lateral (
+            select r.ev_owner, r.ev_queue
+            from pgque.retry_queue r
+            where r.ev_owner > w.owner
+            order by r.ev_owner
+            limit 1
+        ) r
     ),
     retries as (
-        select w.queue_id,
-            (select count(*)
-             from (select from pgque.retry_queue r where r.ev_queue = w.queue_id limit 2000) r) as counted
+        select w.queue_id, least(sum(r.counted), 2000)::bigint as counted
         from with_retries w
-        where w.queue_id is not null
+        cross join lateral (
+            select count(*) as counted
+            from (select from pgque.retry_queue r where r.ev_owner = w.owner limit 2000) r
+        ) r
+        group by w.queue_id
     ),
     overdue_retries as (
         select r.ev_queue as queue_id, count(*) as counted, min(r.ev_retry_after) as since
@@ -698,7 +705,7 @@ begin
                 else q.sequence_ahead end as unticked,
             case when u.unticked > 0 then u.unticked_since end as unticked_since,
             -- without a sequence that ran ahead the ticker has nothing to do before the idle period ends
-            q.may_be_ahead and u.unticked > 0
+            q.may_be_ahead and q.sent > 0 and u.unticked > 0
                 and now() - u.unticked_since > q.queue_ticker_max_lag + q.unticked_grace as ticker_late
         from ticked q
         left join unticked u on u.queue_id = q.queue_id
@@ -786,7 +793,7 @@ begin
     standing as materialized (
         select
             q.queue_id, q.queue_name, c.co_name, s.sub_id, s.sub_id || coalesce(m.sub_ids, '{}') as sub_ids,
-            q.unticked, q.unticked_since, q.last_tick_id, q.last_tick_time, q.last_tick_snapshot,
+            q.sent, q.unticked, q.unticked_since, q.last_tick_id, q.last_tick_time, q.last_tick_snapshot,
             q.queue_switch_step2, q.lag_warning, q.lag_critical, q.stuck_after,
             greatest(s.sub_active, m.last_active) as last_active,
             s.tick_id is null or s.batch_lost or coalesce(m.batch_lost, false) as missing_tick,
@@ -824,7 +831,8 @@ begin
             from standing s
             where s.bound + s.unticked > 0
                 or s.bound is not null
-                    and pg_snapshot_xmin(s.base_snapshot) < pg_snapshot_xmax(s.base_snapshot)
+                    and (pg_snapshot_xmin(s.base_snapshot) < pg_snapshot_xmax(s.base_snapshot)
+                        or s.base_seq < 0 and s.sent > 0)  -- the sequence doesn't tell
             order by s.bound + s.unticked > 0 desc, s.base_time
             limit 25
         ) c
@@ -837,7 +845,8 @@ begin
             s.*,
             case when c.is_exact or s.bound < c.ticked then c.ticked else s.bound end as ticked_pending,
             case when c.is_exact then c.unticked else s.unticked end as unticked_pending,
-            coalesce(s.next_seq, next_tick.tick_event_seq) = s.base_seq as idle_after
+            coalesce(s.next_seq, next_tick.tick_event_seq) = s.base_seq
+                and s.base_seq >= 0 as idle_after
         from standing s
         left join counted c on c.sub_id = s.sub_id
         left join lateral (
@@ -1632,6 +1641,9 @@ as $$
                 when q.paused then 'paused by configuration'
                 when q.last_tick_time is null then 'the queue has never been ticked: is a ticker running?'
                 when h.status = 'ok' then 'last tick ' || date_trunc('second', now() - q.last_tick_time) || ' ago'
+                    || case when q.sent is null
+                        then '; unknown what was sent since: install the pack again, its event sequence can''t be read'
+                        else '' end
                 when q.tick_overdue then 'last tick ' || date_trunc('second', now() - q.last_tick_time)
                     || ' ago, expected at least every ' || q.ticker_idle_period || ': is a ticker running?'
                 else 'events have waited ' || date_trunc('second', now() - q.unticked_since)
@@ -2237,7 +2249,7 @@ begin
     )
     select k.co_name, c.pending::bigint, c.unticked::bigint, c.is_capped
     from counted c
-    join pgque.subscription s on s.sub_id = c.logical_id
+    join pgque.subscription s on s.sub_id = c.logical_id and s.sub_role <> 'coop_member'
     join pgque.consumer k on k.co_id = s.sub_consumer
     where exact_backlog.consumer is null or k.co_name = exact_backlog.consumer
     order by k.co_name;

@@ -4,7 +4,7 @@
 -- Three habits keep the cost flat. A probe has a LIMIT: left to join freely, the planner may read all
 -- ticks. A probe begins where a subscription stands: a range that only ends at the newest tick makes the
 -- index collect a page full of entries. And what only some queues have is looked for from its own side:
--- dead letters and retries by hopping through their index from queue to queue.
+-- by hopping through an index of dead letters from queue to queue, and of retries from owner to owner.
 --
 -- Pending events are first taken from the event sequence and the ticks, an upper bound that costs
 -- nothing. Then waiting_events() looks at the event tables for the 25 consumers and the 25 queues that
@@ -60,20 +60,27 @@ begin
         ) newest
         where w.queue_id is not null
     ),
-    with_retries(queue_id) as (
-        (select r.ev_queue from {engine}.retry_queue r order by r.ev_queue limit 1)
+    with_retries(owner, queue_id) as (
+        (select r.ev_owner, r.ev_queue from {engine}.retry_queue r order by r.ev_owner limit 1)
         union all
-        select (select r.ev_queue from {engine}.retry_queue r
-                where r.ev_queue > w.queue_id order by r.ev_queue limit 1)
+        select r.ev_owner, r.ev_queue
         from with_retries w
-        where w.queue_id is not null
+        cross join lateral (
+            select r.ev_owner, r.ev_queue
+            from {engine}.retry_queue r
+            where r.ev_owner > w.owner
+            order by r.ev_owner
+            limit 1
+        ) r
     ),
     retries as (
-        select w.queue_id,
-            (select count(*)
-             from (select from {engine}.retry_queue r where r.ev_queue = w.queue_id limit 2000) r) as counted
+        select w.queue_id, least(sum(r.counted), 2000)::bigint as counted
         from with_retries w
-        where w.queue_id is not null
+        cross join lateral (
+            select count(*) as counted
+            from (select from {engine}.retry_queue r where r.ev_owner = w.owner limit 2000) r
+        ) r
+        group by w.queue_id
     ),
     overdue_retries as (
         select r.ev_queue as queue_id, count(*) as counted, min(r.ev_retry_after) as since
@@ -134,13 +141,13 @@ begin
                     lead(t.tick_time) over newest_first as previous_time,
                     lead(t.tick_event_seq) over newest_first as previous_seq,
                     lead(t.tick_snapshot) over newest_first as previous_snapshot
-                 from {engine}.tick t
+                 from {tick} t
                  where t.tick_queue = q.queue_id and t.tick_id >= f.tick_id - 1
                  window newest_first as (order by t.tick_id desc)
                  limit 1)
                 union all  -- ... and where there is none, anywhere
                 (select t.tick_id, t.tick_time, t.tick_event_seq, t.tick_snapshot, null, null, null, null
-                 from {engine}.tick t
+                 from {tick} t
                  where t.tick_queue = q.queue_id
                  order by t.tick_id desc
                  limit 1)
@@ -149,7 +156,7 @@ begin
         ) last_tick on true
         left join lateral (
             select t.tick_id, t.tick_time, t.tick_event_seq, t.tick_snapshot
-            from {engine}.tick t
+            from {tick} t
             where last_tick.previous_id is null
                 and t.tick_queue = q.queue_id and t.tick_id < last_tick.tick_id
             order by t.tick_id desc
@@ -190,7 +197,7 @@ begin
                 else q.sequence_ahead end as unticked,
             case when u.unticked > 0 then u.unticked_since end as unticked_since,
             -- without a sequence that ran ahead the ticker has nothing to do before the idle period ends
-            q.may_be_ahead and u.unticked > 0
+            q.may_be_ahead and q.sent > {unused_sequence} and u.unticked > 0
                 and now() - u.unticked_since > q.queue_ticker_max_lag + q.unticked_grace as ticker_late
         from ticked q
         left join unticked u on u.queue_id = q.queue_id
@@ -243,7 +250,7 @@ begin
             left join lateral (
                 select t.tick_id, t.tick_event_seq, t.tick_time, t.tick_snapshot,
                     lead(t.tick_event_seq) over (order by t.tick_id) as next_seq
-                from {engine}.tick t
+                from {tick} t
                 where t.tick_queue = s.sub_queue
                     and t.tick_id between s.sub_last_tick and s.sub_last_tick + 1
                     and (s.sub_last_tick in (q.last_tick_id, q.previous_tick_id)) is not true
@@ -252,7 +259,7 @@ begin
             ) older on true
             left join lateral (
                 select t.tick_event_seq
-                from {engine}.tick t
+                from {tick} t
                 where t.tick_queue = s.sub_queue and t.tick_id = s.sub_next_tick
                 limit 1
             ) batch_end on true
@@ -278,7 +285,7 @@ begin
     standing as materialized (
         select
             q.queue_id, q.queue_name, c.co_name, s.sub_id, s.sub_id || coalesce(m.sub_ids, '{}') as sub_ids,
-            q.unticked, q.unticked_since, q.last_tick_id, q.last_tick_time, q.last_tick_snapshot,
+            q.sent, q.unticked, q.unticked_since, q.last_tick_id, q.last_tick_time, q.last_tick_snapshot,
             q.queue_switch_step2, q.lag_warning, q.lag_critical, q.stuck_after,
             greatest(s.sub_active, m.last_active) as last_active,
             s.tick_id is null or s.batch_lost or coalesce(m.batch_lost, false) as missing_tick,
@@ -303,7 +310,7 @@ begin
         left join member m on m.sub_parent = s.sub_id
         left join lateral (
             select t.tick_id, t.tick_event_seq, t.tick_time, t.tick_snapshot
-            from {engine}.tick t
+            from {tick} t
             where m.oldest_tick_id < s.tick_id and t.tick_queue = s.sub_queue and t.tick_id = m.oldest_tick_id
             limit 1
         ) behind on true
@@ -316,7 +323,8 @@ begin
             from standing s
             where s.bound + s.unticked > 0
                 or s.bound is not null
-                    and {snapshot}_xmin(s.base_snapshot) < {snapshot}_xmax(s.base_snapshot)
+                    and ({snapshot}_xmin(s.base_snapshot) < {snapshot}_xmax(s.base_snapshot)
+                        or s.base_seq < {unused_sequence} and s.sent > 0)  -- the sequence doesn't tell
             order by s.bound + s.unticked > 0 desc, s.base_time
             limit 25
         ) c
@@ -329,12 +337,13 @@ begin
             s.*,
             case when c.is_exact or s.bound < c.ticked then c.ticked else s.bound end as ticked_pending,
             case when c.is_exact then c.unticked else s.unticked end as unticked_pending,
-            coalesce(s.next_seq, next_tick.tick_event_seq) = s.base_seq as idle_after
+            coalesce(s.next_seq, next_tick.tick_event_seq) = s.base_seq
+                and s.base_seq >= {unused_sequence} as idle_after
         from standing s
         left join counted c on c.sub_id = s.sub_id
         left join lateral (
             select t.tick_event_seq
-            from {engine}.tick t
+            from {tick} t
             where s.next_seq is null and s.base_id < s.last_tick_id
                 and t.tick_queue = s.queue_id and t.tick_id > s.base_id
             order by t.tick_id
@@ -355,7 +364,7 @@ begin
         from search s
         cross join lateral (
             select t.tick_id, t.tick_id < s.high and t.tick_event_seq = s.base_seq as is_idle
-            from {engine}.tick t
+            from {tick} t
             where t.tick_queue = s.queue_id and t.tick_id >= s.low + (s.high - s.low) / 2
             order by t.tick_id
             limit 1
@@ -367,7 +376,7 @@ begin
         from search s
         cross join lateral (
             select t.tick_time
-            from {engine}.tick t
+            from {tick} t
             where t.tick_queue = s.queue_id and t.tick_id = s.low
             limit 1
         ) t
@@ -462,7 +471,7 @@ begin
         left join overdue_retries o on o.queue_id = q.queue_id
         left join lateral (
             select t.tick_event_seq
-            from {engine}.tick t
+            from {tick} t
             where t.tick_queue = q.queue_id and p.consumers is null
             order by t.tick_id
             limit 1
