@@ -60,6 +60,8 @@ def watched(pack_database: Database) -> Iterator[Database]:
             db.execute("select pgque.create_queue(%s)", (name,))
             db.execute("select pgque.set_queue_config(%s, 'ticker_max_count', '1')", (name,))
             db.execute("select pgque.set_queue_config(%s, 'max_retries', '0')", (name,))
+            for pace in ("ticker_max_lag", "ticker_idle_period"):  # or the ticker is late on a slow machine
+                db.execute("select pgque.set_queue_config(%s, %s, '1 day')", (name, pace))
             queues[name] = Queue(db, name)
             queues[name].subscribe("app")
         orders, billing, webhooks = queues.values()

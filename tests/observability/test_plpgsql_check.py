@@ -24,9 +24,6 @@ JUSTIFIED = {
     ("pgque.observability_info()", "immutable expression without parameters found"): (
         "dynamic because an old engine has no version()"
     ),
-    ("pgque.scheduled_jobs()", "immutable expression without parameters found"): (
-        "dynamic because an engine may have no table config"
-    ),
     ("pgque.set_queue_config(text,text,text)", "routine is marked as VOLATILE, should be STABLE"): (
         "it updates, by dynamic SQL"
     ),
