@@ -120,6 +120,8 @@ def test_the_four_stories_and_the_end(tmp_path: Path) -> None:
             assert part in introduction
         dsn = re.search(r"SQL +\S+ (postgres://\S+)", introduction)
         assert dsn
+        with pytest.raises(psycopg.OperationalError, match="no password supplied"):
+            psycopg.connect(dsn[1], password="")
         with psycopg.connect(dsn[1], autocommit=True) as connection:
             assert_least_privilege(connection)
             assert_believable_dead_letters(connection)
@@ -155,9 +157,11 @@ def assert_believable_dead_letters(connection: psycopg.Connection[tuple[object, 
 
 
 def test_it_ends_by_itself_with_a_summary(tmp_path: Path) -> None:
-    with demo(tmp_path, port=0, DURATION="3") as process:
+    collector = "http://127.0.0.1:1"
+    with demo(tmp_path, port=0, DURATION="3", OTEL_EXPORTER_OTLP_ENDPOINT=collector) as process:
         folder = database_folder(process)
         assert process.wait(60) == 0
+    assert f"pushed to {collector}, named by OTEL_EXPORTER_OTLP_ENDPOINT" in process.output()
     assert re.search(r"The demo ran for 3(\.\d)?s:\n  billing +\d+ sent, ", process.output())
     assert not folder.exists()
 
@@ -170,6 +174,15 @@ def test_it_can_be_stopped_while_it_starts(tmp_path: Path, number: signal.Signal
         assert process.wait(5) == 0
     assert "Traceback" not in process.output()
     assert not folder.exists()
+
+
+def test_killed_at_its_beginning_it_leaves_no_folder(tmp_path: Path) -> None:
+    with demo(tmp_path, port=0) as process:
+        folder = database_folder(process)
+        process.wait_for(folder.exists, "the folder")
+        process.send_signal(signal.SIGKILL)
+        process.wait(5)
+        wait_for(lambda: not folder.exists(), "the guard has cleaned up")
 
 
 def test_when_it_is_killed_its_database_goes_too(tmp_path: Path) -> None:

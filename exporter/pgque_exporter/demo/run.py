@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import secrets
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -36,8 +37,9 @@ def run(port: int, duration: float | None) -> None:
             _require_free(port)
             _forget_other_databases()
             print("Starting PostgreSQL, installing the queue engine and the pack ...", flush=True)
-            with _cluster() as cluster:
-                database = set_up(cluster)
+            password = secrets.token_urlsafe(12)
+            with _cluster(password) as cluster:
+                database = set_up(cluster, password)
                 asyncio.run(_serve(database, _config(database, port or free_port()), duration, signals))
         except Interrupted:
             print()
@@ -60,8 +62,9 @@ def _forget_other_databases() -> None:
 
 
 @contextlib.contextmanager
-def _cluster() -> Iterator[Cluster]:
-    cluster = Cluster(embedded_bindir())
+def _cluster(password: str) -> Iterator[Cluster]:
+    # A superuser may run programs: nobody else on this machine shall be one.
+    cluster = Cluster(embedded_bindir(), password=password)
     try:
         try:
             cluster.start()
@@ -73,7 +76,8 @@ def _cluster() -> Iterator[Cluster]:
 
 
 def _config(database: DemoDatabase, port: int) -> Config:
-    # A collector named in the environment gets the demo's metrics too; nothing else there counts.
+    # A collector named in the environment gets the demo's metrics too, and the screen says so; nothing
+    # else there counts.
     environ = {name: value for name, value in os.environ.items() if name.startswith("OTEL_")}
     environ |= {
         "PGQUE_LISTEN": f"{_HOST}:{port}",
@@ -118,7 +122,8 @@ async def _show(
 ) -> None:
     paint = Paint(supports_colour(sys.stdout))
     psql = embedded_bindir() / "psql"
-    print("\n".join(screen.introduction(database, await url, psql, duration, paint)), flush=True)
+    collector = config.otlp.endpoint if config.otlp is not None else None
+    print("\n".join(screen.introduction(database, await url, collector, psql, duration, paint)), flush=True)
     progress = screen.Progress(paint, sys.stdout.isatty())
     while True:
         await asyncio.sleep(progress.interval)

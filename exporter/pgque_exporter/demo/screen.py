@@ -28,13 +28,21 @@ _ON_TERMINAL = 1.0
 
 
 def introduction(
-    database: DemoDatabase, url: str, psql: Path, duration_: float | None, paint: Paint
+    database: DemoDatabase,
+    url: str,
+    collector: str | None,
+    psql: Path,
+    duration_: float | None,
+    paint: Paint,
 ) -> list[str]:
     """Where to look, what to look for, how to stop."""
+    pages = [("Status", f"{url}/"), ("Metrics", f"{url}/metrics"), ("Health", f"{url}/healthz")]
+    if collector is not None:
+        pages.append(("OTLP", f"pushed to {collector}, named by OTEL_EXPORTER_OTLP_ENDPOINT"))
     status = f"{_own_program()} status --watch --dsn {database.dsn('exporter')}"
     ending = f"by itself after {duration(duration_)}, or by Ctrl-C" if duration_ is not None else "by Ctrl-C"
     blocks = (
-        [("Status", f"{url}/"), ("Metrics", f"{url}/metrics"), ("Health", f"{url}/healthz")],
+        pages,
         [(story.queue, story.shows) for story in STORIES],
         [("Terminal", status), ("SQL", f"{_psql(psql)} {database.dsn('postgres')}")],
         [("Ends", ending)],
