@@ -180,6 +180,7 @@ revoke all on function pgque.instrumentation_ready() from public;
 create or replace function pgque.instrumentation_batch(
     batch_id bigint, out events bigint, out visible_at timestamptz)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '1ms'
 as $$
 begin
@@ -458,7 +459,7 @@ begin
         on conflict (queue_id, sub_id, what, minute, wait_le) do update set
             events = h.events + excluded.events
     )
-    select count(*) into rolled_up from taken;
+    select count(*)::int4 into rolled_up from taken;
 
     -- What nobody can see any more.
     delete from pgque.instrumentation_total t

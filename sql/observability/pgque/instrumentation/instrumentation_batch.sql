@@ -7,6 +7,7 @@
 create or replace function pgque.instrumentation_batch(
     batch_id bigint, out events bigint, out visible_at timestamptz)
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set lock_timeout = '1ms'
 as $$
 begin
