@@ -418,7 +418,7 @@ def test_truncating_the_log_costs_what_was_in_it_and_no_more(
 
 
 def test_without_its_log_the_engine_works_on(counted: Queue) -> None:
-    counted.db.execute("drop table pgque.instrumentation_log")
+    counted.db.execute("drop table pgque.instrumentation_log cascade")
     counted.db.execute("select pgque.set_queue_config('q', 'max_retries', '0')")
     messages = take(counted, 3)
     counted.nack("app", messages[0])

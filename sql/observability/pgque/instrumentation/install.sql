@@ -486,14 +486,14 @@ grant execute on function pgque.instrumentation_rollup(int4) to pgque_admin;
 --
 -- A histogram comes as the rows <name>_bucket, one per upper bound `le` and cumulative, <name>_sum and
 -- <name>_count.
+--
+-- The body is bound when it is made, so no search path can change what its names mean, and it is planned
+-- with the query that calls it: never for tables as they were long ago.
 create or replace function pgque.instrumented_metrics()
 returns table (metric_name text, metric_type text, value numeric, labels jsonb)
 language sql
 stable
-set search_path = pg_catalog, pg_temp
-set jit = off
-rows 10000
-as $$
+begin atomic
     with cell as materialized (
         select
             l.queue_id, l.sub_id, l.what,
@@ -587,8 +587,8 @@ as $$
     ) v(suffix, value)
     union all
     select 'pgque.instrumentation.log_rows', 'gauge', count(*), '{}'
-    from pgque.instrumentation_log
-$$;
+    from pgque.instrumentation_log;
+end;
 
 revoke all on function pgque.instrumented_metrics() from public;
 grant execute on function pgque.instrumented_metrics() to pgque_monitor;
