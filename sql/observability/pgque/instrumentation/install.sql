@@ -458,7 +458,7 @@ begin
         on conflict (queue_id, sub_id, what, minute, wait_le) do update set
             events = h.events + excluded.events
     )
-    select count(*) into rolled_up from taken;
+    select count(*)::int4 into rolled_up from taken;
 
     -- What nobody can see any more.
     delete from pgque.instrumentation_total t
