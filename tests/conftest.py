@@ -9,12 +9,14 @@ import pytest
 from pgque_exporter.demo.cluster import Cluster
 from pgque_exporter.errors import UserError
 from tests.support.database import ENGINE_INSTALL, PACK_INSTALL, Database, installation, new_database
+from tests.support.idle_watch import IdleWatch
 from tests.support.tools import Unavailable
 
 # The newest and the oldest are where things differ; the SQL itself must be right on each.
 SERVERS = ("pg18", "pg15")
 SERVERS_OF_SQL = (*SERVERS, "pg17", "pg16")
 SQL_SUITES = ("engine", "observability")
+_IDLE_WATCH = pytest.StashKey[IdleWatch]()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -25,6 +27,30 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     in_sql_suite = metafunc.definition.path.parent.name in SQL_SUITES
     servers = mark.args if mark else SERVERS_OF_SQL if in_sql_suite else SERVERS
     metafunc.parametrize("cluster", servers, indirect=True, scope="session")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put last what waits for something that runs beside the others."""
+    items.sort(key=lambda item: "idle_watch" in getattr(item, "fixturenames", ()))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Begin the watch, in each process that has its test, as early as can be."""
+    if session.items and "idle_watch" in getattr(session.items[-1], "fixturenames", ()):
+        session.stash[_IDLE_WATCH] = IdleWatch()
+        session.stash[_IDLE_WATCH].start()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Let no watch outlive the tests."""
+    if _IDLE_WATCH in session.stash:
+        session.stash[_IDLE_WATCH].stop()
+
+
+@pytest.fixture(scope="session")
+def idle_watch(request: pytest.FixtureRequest) -> IdleWatch:
+    """Idle queues, watched since the tests began; see tests/support/idle_watch.py."""
+    return request.session.stash[_IDLE_WATCH]
 
 
 @pytest.fixture(scope="session")

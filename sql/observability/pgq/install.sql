@@ -1207,6 +1207,7 @@ returns table (metric_name text, metric_type text, value numeric, labels jsonb)
 language plpgsql
 stable
 set search_path = pg_catalog, pg_temp
+set jit = off
 rows 1
 as $$
 begin
