@@ -76,7 +76,7 @@ def test_a_pgq_that_lacks_what_the_pack_reads_is_refused(
     before = catalog_of(shop)
     code, out, error = run("sql", "install", "--dsn", pgq_database.dsn())
     assert (code, out) == (1, "")
-    assert "this PgQ is too old for the pack: it has no pgq.retry_queue.ev_queue" in error
+    assert "is too old for this pack: pgq.retry_queue.ev_queue is missing" in error
     assert "alter extension pgq update" in error.lower()
     assert catalog_of(shop) == before
 
