@@ -114,6 +114,19 @@ def test_what_somebody_made_of_the_pack_stops_its_removal(
     assert catalog_of(shop) == before
 
 
+def test_what_somebody_keeps_in_the_packs_schema_stays(
+    run: Run, shop: Connection, pgq_database: Database  # noqa: F811
+) -> None:
+    pgq_database.install(PACK_INSTALL)
+    shop.execute("create table pgq_observability.notes (note text)")
+    shop.execute("insert into pgq_observability.notes values ('mine')")
+    assert run("sql", "uninstall", "--engine", "pgq", "--dsn", pgq_database.dsn())[0] == 0
+    assert value(shop, "select note from pgq_observability.notes") == "mine"
+    left = "select count(*) from pg_proc where pronamespace = 'pgq_observability'::regnamespace"
+    assert value(shop, left) == 0
+    assert not value(shop, "select has_schema_privilege('pgque_monitor', 'pgq_observability', 'usage')")
+
+
 def test_the_pack_is_not_in_the_way_of_the_engine(shop: Connection, pgq_database: Database) -> None:
     pgq_database.install(PACK_INSTALL)
     value(shop, "select pgq.drop_queue('orders', true)")
