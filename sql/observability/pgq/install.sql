@@ -15,31 +15,37 @@ set local search_path = pg_catalog, pg_temp;
 -- there is nothing to observe, and a half-installed pack would only hide that.
 do $$
 declare
-    lacking text;
-    owner_name name := (select pg_catalog.pg_get_userbyid(relowner)
-                        from pg_catalog.pg_class where oid = to_regclass('pgq.queue'));
+    missing text;
+    owner_name name := (select pg_get_userbyid(c.relowner) from pg_class c where c.oid = to_regclass('pgq.queue'));
 begin
     if owner_name is null then
         raise exception 'PgQ is not installed in database "%"', current_database()
-            using hint = 'Install it first: create extension pgq (Debian: postgresql-<version>-pgq3, pgqd)';
+            using errcode = 'invalid_schema_name',  -- where others are looked for, this one is passed over
+                hint = 'Install it first: create extension pgq (Debian: postgresql-<version>-pgq3, pgqd)';
     end if;
 
-    select string_agg(format('pgq.%s.%s', needed.table_name, needed.column_name), ', ')
-    into lacking
-    from (values
-        ('queue', 'queue_ticker_paused'), ('queue', 'queue_external_ticker'), ('queue', 'queue_switch_step2'),
-        ('tick', 'tick_event_seq'), ('subscription', 'sub_next_tick'),
-        ('event_template', 'ev_owner'), ('retry_queue', 'ev_queue')
-    ) needed(table_name, column_name)
-    where not exists (
-        select
-        from pg_catalog.pg_attribute a
-        where a.attrelid = to_regclass('pgq.' || needed.table_name)
-            and a.attname = needed.column_name and not a.attisdropped
-    );
-    if lacking is not null then
-        raise exception 'this PgQ is too old for the pack: it has no %', lacking
-            using errcode = 'feature_not_supported', hint = 'Update it first: alter extension pgq update';
+    select format('pgq.%s.%s', n.table_name, n.column_name) into missing
+    from (
+        select t.table_name, column_name
+        from (values
+            ('queue', 'queue_id queue_name queue_ntables queue_cur_table queue_rotation_period queue_switch_step2 '
+                'queue_switch_time queue_external_ticker queue_ticker_paused queue_ticker_max_lag '
+                'queue_ticker_idle_period queue_data_pfx queue_event_seq'),
+            ('tick', 'tick_queue tick_id tick_time tick_snapshot tick_event_seq'),
+            ('consumer', 'co_id co_name'),
+            ('subscription', 'sub_id sub_queue sub_consumer sub_last_tick sub_active sub_batch sub_next_tick'),
+            ('event_template', 'ev_id ev_time ev_txid ev_owner ev_retry'),
+            ('retry_queue', 'ev_queue ev_owner ev_retry_after')
+        ) t(table_name, column_names)
+        cross join lateral unnest(string_to_array(t.column_names, ' ')) column_name
+    ) n
+    left join pg_attribute a on a.attrelid = to_regclass('pgq.' || n.table_name)
+        and a.attname = n.column_name and not a.attisdropped
+    where a.attname is null
+    limit 1;
+    if found then
+        raise exception 'PgQ in database "%" is too old for this pack: % is missing', current_database(), missing
+            using errcode = 'object_not_in_prerequisite_state', hint = 'Upgrade it first: alter extension pgq update';
     end if;
 
     if not pg_has_role(owner_name, 'usage') then
@@ -639,7 +645,7 @@ begin
             -- not greatest(): that would turn an unknown into 0
             case when seq.sent < last_tick.tick_event_seq then 0
                 else seq.sent - last_tick.tick_event_seq end as sequence_ahead,
-            seq.drawn > last_tick.tick_event_seq as may_be_ahead,
+            seq.drawn > last_tick.tick_event_seq and seq.drawn > 1 as may_be_ahead,
             now() - last_tick.tick_time > q.queue_ticker_idle_period * 1.5
                 + coalesce(own.tick_grace, common.tick_grace) as tick_overdue
         from pgq.queue q
@@ -695,6 +701,7 @@ begin
             select q.queue_id, q.last_tick_snapshot, q.last_tick_time
             from ticked q
             where q.may_be_ahead
+                or q.sequence_ahead > 0
                 -- an event committed late: its sequence number is older than the tick
                 or txid_snapshot_xmin(q.last_tick_snapshot) < txid_snapshot_xmax(q.last_tick_snapshot)
             order by q.may_be_ahead desc, q.last_tick_time
@@ -711,7 +718,7 @@ begin
                 else q.sequence_ahead end as unticked,
             case when u.unticked > 0 then u.unticked_since end as unticked_since,
             -- without a sequence that ran ahead the ticker has nothing to do before the idle period ends
-            q.may_be_ahead and q.sent > 1 and u.unticked > 0
+            q.may_be_ahead and u.unticked > 0
                 and now() - u.unticked_since > q.queue_ticker_max_lag + q.unticked_grace as ticker_late
         from ticked q
         left join unticked u on u.queue_id = q.queue_id

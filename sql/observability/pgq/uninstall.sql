@@ -61,23 +61,22 @@ $$;
 
 -- ---- sql/observability/pgq/internal/revoke.sql
 
--- Takes back the grants on the engine's tables and sequences, and the pack's schema with what is left of it.
+-- Takes back what pgque_monitor was granted, and the pack's schema. The engine, its data and the role stay:
+-- a role belongs to the whole server and may be in use elsewhere.
 do $$
 declare
     object record;
 begin
-    if to_regclass('pgq.queue') is null
-        or not exists (select from pg_catalog.pg_roles where rolname = 'pgque_monitor')
-    then
+    if to_regclass('pgq.queue') is null or to_regrole('pgque_monitor') is null then
         return;  -- with the engine all grants on it are gone
     end if;
     execute format(
         'alter default privileges for role %I in schema pgq revoke select on sequences from pgque_monitor',
-        (select pg_catalog.pg_get_userbyid(proowner)
-         from pg_catalog.pg_proc where oid = 'pgq.create_queue(text)'::regprocedure));
+        (select pg_get_userbyid(p.proowner) from pg_proc p where p.oid = 'pgq.create_queue(text)'::regprocedure));
+    -- Only where there is something to take back: elsewhere a revoke would write down the default rights.
     for object in
         select c.oid::regclass as name
-        from pg_catalog.pg_class c
+        from pg_class c
         cross join lateral aclexplode(c.relacl) a
         where c.relnamespace = 'pgq'::regnamespace and c.relkind = 'S' and a.grantee = 'pgque_monitor'::regrole
     loop
@@ -89,6 +88,13 @@ begin
 end
 $$;
 
-drop schema if exists pgq_observability;
+do $$
+begin
+    drop schema if exists pgq_observability;
+exception
+    when dependent_objects_still_exist then  -- somebody keeps something of theirs in it
+        revoke all on schema pgq_observability from pgque_monitor, pgq_admin;
+end
+$$;
 
 commit;

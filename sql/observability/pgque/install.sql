@@ -633,7 +633,7 @@ begin
             -- not greatest(): that would turn an unknown into 0
             case when seq.sent < last_tick.tick_event_seq then 0
                 else seq.sent - last_tick.tick_event_seq end as sequence_ahead,
-            seq.drawn > last_tick.tick_event_seq as may_be_ahead,
+            seq.drawn > last_tick.tick_event_seq and seq.drawn > 0 as may_be_ahead,
             now() - last_tick.tick_time > q.queue_ticker_idle_period * 1.5
                 + coalesce(own.tick_grace, common.tick_grace) as tick_overdue
         from pgque.queue q
@@ -689,6 +689,7 @@ begin
             select q.queue_id, q.last_tick_snapshot, q.last_tick_time
             from ticked q
             where q.may_be_ahead
+                or q.sequence_ahead > 0
                 -- an event committed late: its sequence number is older than the tick
                 or pg_snapshot_xmin(q.last_tick_snapshot) < pg_snapshot_xmax(q.last_tick_snapshot)
             order by q.may_be_ahead desc, q.last_tick_time
@@ -705,7 +706,7 @@ begin
                 else q.sequence_ahead end as unticked,
             case when u.unticked > 0 then u.unticked_since end as unticked_since,
             -- without a sequence that ran ahead the ticker has nothing to do before the idle period ends
-            q.may_be_ahead and q.sent > 0 and u.unticked > 0
+            q.may_be_ahead and u.unticked > 0
                 and now() - u.unticked_since > q.queue_ticker_max_lag + q.unticked_grace as ticker_late
         from ticked q
         left join unticked u on u.queue_id = q.queue_id

@@ -76,7 +76,7 @@ def test_a_pgq_that_lacks_what_the_pack_reads_is_refused(
     before = catalog_of(shop)
     code, out, error = run("sql", "install", "--dsn", pgq_database.dsn())
     assert (code, out) == (1, "")
-    assert "this PgQ is too old for the pack: it has no pgq.retry_queue.ev_queue" in error
+    assert "is too old for this pack: pgq.retry_queue.ev_queue is missing" in error
     assert "alter extension pgq update" in error.lower()
     assert catalog_of(shop) == before
 
@@ -112,6 +112,19 @@ def test_what_somebody_made_of_the_pack_stops_its_removal(
     assert "function pgq_observability.queue_stats() is in use: view public.depths depends on" in error
     assert "CASCADE" not in error
     assert catalog_of(shop) == before
+
+
+def test_what_somebody_keeps_in_the_packs_schema_stays(
+    run: Run, shop: Connection, pgq_database: Database  # noqa: F811
+) -> None:
+    pgq_database.install(PACK_INSTALL)
+    shop.execute("create table pgq_observability.notes (note text)")
+    shop.execute("insert into pgq_observability.notes values ('mine')")
+    assert run("sql", "uninstall", "--engine", "pgq", "--dsn", pgq_database.dsn())[0] == 0
+    assert value(shop, "select note from pgq_observability.notes") == "mine"
+    left = "select count(*) from pg_proc where pronamespace = 'pgq_observability'::regnamespace"
+    assert value(shop, left) == 0
+    assert not value(shop, "select has_schema_privilege('pgque_monitor', 'pgq_observability', 'usage')")
 
 
 def test_the_pack_is_not_in_the_way_of_the_engine(shop: Connection, pgq_database: Database) -> None:

@@ -53,7 +53,7 @@ def test_events_flow_and_all_is_well(queue: PgqQueue, daemon: Process) -> None:
 def test_an_idle_queue_stays_well_between_its_rare_ticks(queue: PgqQueue, daemon: Process) -> None:
     queue.subscribe("app")
     queue.configure("ticker_idle_period", "1 second")
-    queue.run("update pgq_observability.health_threshold set tick_grace = '5 seconds'")
+    queue.run("update pgq_observability.health_threshold set tick_grace = '20 seconds'")
     queue.send(5)
     daemon.wait_for(lambda: queue.consume("app"), "the events")
     seen = ticks(queue)

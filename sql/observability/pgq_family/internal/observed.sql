@@ -125,7 +125,7 @@ begin
             -- not greatest(): that would turn an unknown into 0
             case when seq.sent < last_tick.tick_event_seq then 0
                 else seq.sent - last_tick.tick_event_seq end as sequence_ahead,
-            seq.drawn > last_tick.tick_event_seq as may_be_ahead,
+            seq.drawn > last_tick.tick_event_seq and seq.drawn > {unused_sequence} as may_be_ahead,
             now() - last_tick.tick_time > q.queue_ticker_idle_period * 1.5
                 + coalesce(own.tick_grace, common.tick_grace) as tick_overdue
         from {engine}.queue q
@@ -181,6 +181,7 @@ begin
             select q.queue_id, q.last_tick_snapshot, q.last_tick_time
             from ticked q
             where q.may_be_ahead
+                or q.sequence_ahead > 0
                 -- an event committed late: its sequence number is older than the tick
                 or {snapshot}_xmin(q.last_tick_snapshot) < {snapshot}_xmax(q.last_tick_snapshot)
             order by q.may_be_ahead desc, q.last_tick_time
@@ -197,7 +198,7 @@ begin
                 else q.sequence_ahead end as unticked,
             case when u.unticked > 0 then u.unticked_since end as unticked_since,
             -- without a sequence that ran ahead the ticker has nothing to do before the idle period ends
-            q.may_be_ahead and q.sent > {unused_sequence} and u.unticked > 0
+            q.may_be_ahead and u.unticked > 0
                 and now() - u.unticked_since > q.queue_ticker_max_lag + q.unticked_grace as ticker_late
         from ticked q
         left join unticked u on u.queue_id = q.queue_id
