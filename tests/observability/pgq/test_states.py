@@ -67,6 +67,7 @@ def test_the_first_event_of_a_queue_counts_though_pgq_does_not_see_it(queue: Pgq
     assert queue.consume("app") == 1
     assert queue.consumer("app").items() >= {"pending_events": 0, "lag": ZERO}.items()
     assert queue.stats()["depth"] == 0
+    assert queue.metrics()[("pgque.queue.unticked_events", None)] == 0
     assert queue.troubles() == {}
 
 
