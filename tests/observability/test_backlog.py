@@ -91,6 +91,72 @@ def test_an_event_committed_late_is_pending_though_its_number_is_old(
     assert exact(queue, "app").items() >= {"pending_events": 4, "unticked_events": 0}.items()
 
 
+def test_an_event_committed_late_ages_while_the_queue_ticks_idly(
+    queue: Queue, pack_database: Database
+) -> None:
+    queue.subscribe("app")
+    with psycopg.connect(pack_database.dsn(), row_factory=dict_row) as writer:
+        Queue(writer, "q").send(3)
+        queue.send_and_tick(1)
+        assert queue.consume("app") == 1
+        writer.commit()
+    for _ in range(5):
+        queue.wait(2000)
+        assert queue.tick() is not None
+
+    pending, lag = shown(queue, "app")
+    assert pending == 3
+    assert lag >= timedelta(seconds=10_000)
+    assert queue.troubles()["consumer_lag:app"] == "critical"
+
+
+def test_an_event_sequence_set_back_hides_no_backlog(queue: Queue) -> None:
+    queue.subscribe("app")
+    queue.send_and_tick(50)
+    assert queue.consume("app") == 50
+    queue.db.execute("select setval(queue_event_seq::regclass, 1) from pgque.queue")
+    queue.send(4)
+    assert shown(queue, "app")[0] == 4
+    assert queue.metrics()[("pgque.queue.unticked_events", None)] == 4
+    queue.wait(61)
+    assert queue.tick() is not None
+    assert shown(queue, "app")[0] == 4
+    assert queue.consume("app") == 4
+
+
+def test_what_a_member_has_finished_is_no_backlog_of_its_group(queue: Queue) -> None:
+    for name in ("group", "group.a", "group.b", "group.c"):
+        queue.subscribe(name)
+    for count in (6, 30, 10):
+        queue.send_and_tick(count)
+    first, second, third = queue.db.execute(
+        "select tick_id from pgque.tick order by tick_id limit 3"
+    ).fetchall()
+    # b took the second batch and has finished it; a still holds the first.
+    queue.db.execute(
+        "update pgque.subscription set sub_role = 'coop_main', sub_last_tick = %s"
+        " where sub_id = (select min(sub_id) from pgque.subscription)",
+        (third["tick_id"],),
+    )
+    queue.db.execute(
+        "update pgque.subscription set sub_role = 'coop_member', sub_last_tick = null,"
+        " sub_parent = (select min(sub_id) from pgque.subscription) where sub_role = 'normal'"
+    )
+    queue.db.execute(
+        "update pgque.subscription set sub_batch = 1, sub_last_tick = %s, sub_next_tick = %s"
+        " where sub_id = (select min(sub_id) from pgque.subscription where sub_role = 'coop_member')",
+        (first["tick_id"], second["tick_id"]),
+    )
+    # c is idle, and what it failed on once comes again.
+    queue.db.execute(
+        "select pgque.insert_event_raw('q', null, null, max(sub_id), 1, 'x', null, null, null, null, null)"
+        " from pgque.subscription"
+    )
+
+    assert shown(queue, "group")[0] == 6 + 10 + 1
+    assert exact(queue, "group").items() >= {"pending_events": 16, "unticked_events": 1}.items()
+
+
 def test_a_large_backlog_is_bounded_by_the_sequence_and_exact_when_asked(queue: Queue) -> None:
     queue.subscribe("app")
     with queue.db.transaction(force_rollback=True):

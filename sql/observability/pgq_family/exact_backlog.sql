@@ -51,9 +51,11 @@ begin
         where s.sub_queue = wanted_queue and (s.sub_role <> 'coop_member' or s.sub_batch is not null)
     ),
     logical as (
-        select s.logical_id, array_agg(s.sub_id) as sub_ids
-        from subscription s
-        group by s.logical_id
+        -- idle members too: what one of them failed on is still the group's
+        select coalesce(s.sub_parent, s.sub_id) as logical_id, array_agg(s.sub_id) as sub_ids
+        from {subscription} s
+        where s.sub_queue = wanted_queue
+        group by 1
     ),
     counted as (
         select s.logical_id,

@@ -447,6 +447,7 @@ create or replace function pgque.waiting_events(
     max_examined int4,
     out examined int4,
     out ticked int4,              -- of these, its own that a tick covers: it could take them now
+    out late int4,                -- of these, committed late: no event number tells where they lie
     out unticked int4,            -- of these, its own that no tick covers yet
     out unticked_since timestamptz)
 language plpgsql
@@ -491,12 +492,13 @@ begin
 
     -- A retried event keeps its first time and would look old the moment it comes back.
     execute 'select count(*), count(*) filter (where e.is_own and e.is_ticked),'
+        ' count(*) filter (where e.is_own and e.is_ticked and e.ev_txid < $1),'
         ' count(*) filter (where e.is_own and not e.is_ticked),'
         ' min(e.ev_time) filter (where e.is_own and not e.is_ticked and e.ev_retry is null)'
         ' from (select e.*, (e.ev_owner is null or e.ev_owner = any ($4)) is not false as is_own,'
         ' pg_visible_in_snapshot(e.ev_txid, $5) as is_ticked'
         ' from (' || array_to_string(parts, ' union all ') || ') e) e'
-    into examined, ticked, unticked, unticked_since
+    into examined, ticked, late, unticked, unticked_since
     using pg_snapshot_xmax(after_snapshot), running, max_examined, owners, tick_snapshot;
 end
 $$;
@@ -692,6 +694,8 @@ begin
                 or q.sequence_ahead > 0
                 -- an event committed late: its sequence number is older than the tick
                 or pg_snapshot_xmin(q.last_tick_snapshot) < pg_snapshot_xmax(q.last_tick_snapshot)
+                -- a sequence that was set back tells nothing
+                or q.sent < q.last_tick_seq
             order by q.may_be_ahead desc, q.last_tick_time
             limit 25
         ) c
@@ -753,7 +757,8 @@ begin
                 case s.sub_last_tick
                     when q.previous_tick_id then q.last_tick_seq
                     when older.tick_id then older.next_seq end as next_seq,
-                batch_end.tick_event_seq as batch_end_seq
+                batch_end.tick_event_seq as batch_end_seq,
+                batch_end.tick_snapshot as batch_end_snapshot
             from pgque.subscription s
             left join ticked q on q.queue_id = s.sub_queue
             left join lateral (
@@ -767,7 +772,7 @@ begin
                 limit 1
             ) older on true
             left join lateral (
-                select t.tick_event_seq
+                select t.tick_event_seq, t.tick_snapshot
                 from pgque.tick t
                 where t.tick_queue = s.sub_queue and t.tick_id = s.sub_next_tick
                 limit 1
@@ -784,6 +789,8 @@ begin
             -- unknown as soon as one is
             case when not bool_or(m.batch_lost) then coalesce(sum(m.open_events), 0)::bigint end as open_events,
             bool_or(m.batch_lost) as batch_lost,
+            array_agg(m.snapshot) filter (where m.sub_batch is not null) as batch_starts,
+            array_agg(m.batch_end_snapshot) filter (where m.sub_batch is not null) as batch_ends,
             min(m.sub_active) filter (where m.sub_batch is not null) as open_since,
             min(m.sub_batch) as batch_id,
             min(m.tick_id) filter (where m.sub_batch is not null) as oldest_tick_id
@@ -794,11 +801,12 @@ begin
     standing as materialized (
         select
             q.queue_id, q.queue_name, c.co_name, s.sub_id, s.sub_id || coalesce(m.sub_ids, '{}') as sub_ids,
-            q.sent, q.unticked, q.unticked_since, q.last_tick_id, q.last_tick_time, q.last_tick_snapshot,
+            q.sent, q.unticked, q.unticked_since, q.last_tick_id, q.last_tick_time, q.last_tick_seq,
+            q.last_tick_snapshot,
             q.queue_switch_step2, q.lag_warning, q.lag_critical, q.stuck_after,
             greatest(s.sub_active, m.last_active) as last_active,
             s.tick_id is null or s.batch_lost or coalesce(m.batch_lost, false) as missing_tick,
-            s.seq as acked,
+            s.seq as acked, s.snapshot, m.batch_starts, m.batch_ends,
             case when s.batch_lost or m.batch_lost then null
                 when q.last_tick_seq < s.seq then 0 else q.last_tick_seq - s.seq end
                 + case when m.sub_parent is null then 0 else m.open_events end as bound,
@@ -826,27 +834,40 @@ begin
         where s.sub_role <> 'coop_member'
     ),
     counted as materialized (
-        select c.sub_id, e.ticked, e.unticked, e.examined < look_at as is_exact
+        select c.sub_id,
+            sum(e.ticked)::bigint as ticked,
+            sum(e.unticked) filter (where span.is_last)::bigint as unticked,
+            bool_and(e.examined < look_at) as is_exact,
+            bool_or(e.late > 0) as some_late
         from (
-            select s.sub_id, s.sub_ids, s.queue_id, s.base_snapshot, s.last_tick_snapshot
+            select s.*
             from standing s
             where s.bound + s.unticked > 0
-                or s.bound is not null
-                    and (pg_snapshot_xmin(s.base_snapshot) < pg_snapshot_xmax(s.base_snapshot)
-                        or s.base_seq < 0 and s.sent > 0)  -- the sequence doesn't tell
+                or s.bound is not null and (
+                    pg_snapshot_xmin(s.base_snapshot) < pg_snapshot_xmax(s.base_snapshot)
+                    -- the sequence doesn't tell: not used yet, or set back
+                    or s.base_seq < 0 and s.sent > 0
+                    or s.last_tick_seq < s.base_seq)
             order by s.bound + s.unticked > 0 desc, s.base_time
             limit 25
         ) c
+        -- What members have finished lies between what others hold and where the group stands.
+        cross join lateral (
+            select c.snapshot as span_start, c.last_tick_snapshot as span_end, true as is_last
+            union all
+            select b.*, false from unnest(c.batch_starts, c.batch_ends) b
+        ) span
         cross join lateral pgque.waiting_events(
-            c.queue_id, c.sub_ids, c.base_snapshot, c.last_tick_snapshot, look_at) e
+            c.queue_id, c.sub_ids, span.span_start, span.span_end, look_at) e
         where e.examined is not null
+        group by c.sub_id
     ),
     waiting as materialized (
         select
             s.*,
             case when c.is_exact or s.bound < c.ticked then c.ticked else s.bound end as ticked_pending,
             case when c.is_exact then c.unticked else s.unticked end as unticked_pending,
-            coalesce(s.next_seq, next_tick.tick_event_seq) = s.base_seq
+            c.some_late is not true and coalesce(s.next_seq, next_tick.tick_event_seq) = s.base_seq
                 and s.base_seq >= 0 as idle_after
         from standing s
         left join counted c on c.sub_id = s.sub_id
@@ -859,9 +880,9 @@ begin
             limit 1
         ) next_tick on true
     ),
-    -- Its oldest pending event came after the newest tick that still carries the same event_seq. That is
-    -- nearly always the base itself; after an idle time it lies many ticks later, so it is searched by
-    -- halving the interval, never by reading all ticks between.
+    -- Its oldest pending event came after the newest tick that still carries the same event_seq, unless it
+    -- was committed late. That is nearly always the base itself; after an idle time it lies many ticks
+    -- later, so it is searched by halving the interval, never by reading all ticks between.
     search(sub_id, queue_id, base_seq, low, high) as (
         select w.sub_id, w.queue_id, w.base_seq, w.base_id, w.last_tick_id
         from waiting w
@@ -2230,9 +2251,11 @@ begin
         where s.sub_queue = wanted_queue and (s.sub_role <> 'coop_member' or s.sub_batch is not null)
     ),
     logical as (
-        select s.logical_id, array_agg(s.sub_id) as sub_ids
-        from subscription s
-        group by s.logical_id
+        -- idle members too: what one of them failed on is still the group's
+        select coalesce(s.sub_parent, s.sub_id) as logical_id, array_agg(s.sub_id) as sub_ids
+        from pgque.subscription s
+        where s.sub_queue = wanted_queue
+        group by 1
     ),
     counted as (
         select s.logical_id,

@@ -14,6 +14,7 @@ create or replace function {pack}.waiting_events(
     max_examined int4,
     out examined int4,
     out ticked int4,              -- of these, its own that a tick covers: it could take them now
+    out late int4,                -- of these, committed late: no event number tells where they lie
     out unticked int4,            -- of these, its own that no tick covers yet
     out unticked_since timestamptz)
 language plpgsql
@@ -58,12 +59,13 @@ begin
 
     -- A retried event keeps its first time and would look old the moment it comes back.
     execute 'select count(*), count(*) filter (where e.is_own and e.is_ticked),'
+        ' count(*) filter (where e.is_own and e.is_ticked and e.ev_txid < $1),'
         ' count(*) filter (where e.is_own and not e.is_ticked),'
         ' min(e.ev_time) filter (where e.is_own and not e.is_ticked and e.ev_retry is null)'
         ' from (select e.*, (e.ev_owner is null or e.ev_owner = any ($4)) is not false as is_own,'
         ' {visible}(e.ev_txid, $5) as is_ticked'
         ' from (' || array_to_string(parts, ' union all ') || ') e) e'
-    into examined, ticked, unticked, unticked_since
+    into examined, ticked, late, unticked, unticked_since
     using {snapshot}_xmax(after_snapshot), running, max_examined, owners, tick_snapshot;
 end
 $$;
