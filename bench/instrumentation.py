@@ -4,8 +4,9 @@
 
 Each round does every piece of work once in either database, by turns first, so that whatever else the
 machine does hits both alike. Given are medians; the difference is the median over the rounds of the
-difference within a round. Where the data lies in memory a commit waits for no disk: what is added is
-the same, the share that it has looks larger than it is elsewhere.
+difference within a round. The last column is the same for the time that the server's process had a
+processor, which says more on a busy machine. Where the data lies in memory a commit waits for no disk:
+what is added is the same, the share that it has looks larger than it is elsewhere.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ LOG: LiteralString = (
     " generate_series(1, %s / (select count(*) from pgque.subscription))"
 )
 
-Durations = dict[str, list[float]]  # milliseconds by piece of work
+Durations = dict[str, list[tuple[float, float]]]  # by piece of work: milliseconds, of these on a processor
 
 
 class Work:
@@ -62,6 +63,7 @@ class Work:
 
     def __init__(self, database: Database) -> None:
         self._connection: Connection = database.connect()
+        self._schedule = Path(f"/proc/{self._connection.info.backend_pid}/schedstat")
         self.durations: Durations = defaultdict(list)
         value(self._connection, "select pgque.create_queue('q')")
         value(self._connection, "select pgque.set_queue_config('q', 'ticker_max_count', '1')")
@@ -113,9 +115,14 @@ class Work:
 
     @contextmanager
     def _timed(self, what: str) -> Iterator[None]:
-        started = time.perf_counter()
+        worked, started = self._processor(), time.perf_counter()
         yield
-        self.durations[what].append((time.perf_counter() - started) * 1000)
+        ended = time.perf_counter()
+        self.durations[what].append(((ended - started) * 1000, (self._processor() - worked) / 1e6))
+
+    def _processor(self) -> int:
+        """Nanoseconds that the server's process has had a processor."""
+        return int(self._schedule.read_text().split()[0])
 
 
 def compare(cluster: Cluster, seconds: float) -> tuple[Durations, Durations]:
@@ -146,12 +153,14 @@ def compare(cluster: Cluster, seconds: float) -> tuple[Durations, Durations]:
 
 
 def print_comparison(without: Durations, with_it: Durations) -> None:
-    print(f"{'ms':<36}{'rounds':>7}{'without':>10}{'with':>10}{'difference':>12}")
+    print(f"{'ms':<36}{'rounds':>7}{'without':>10}{'with':>10}{'difference':>12}{'processor':>12}")
     for what, plain in without.items():
-        instrumented = with_it[what]
-        before, after = statistics.median(plain), statistics.median(instrumented)
-        difference = statistics.median(b - a for a, b in zip(plain, instrumented, strict=True))
-        print(f"{what:<36}{len(plain):>7}{before:>10.3f}{after:>10.3f}{difference:>+12.3f}")
+        pairs = list(zip(plain, with_it[what], strict=True))
+        before = statistics.median(a[0] for a, _ in pairs)
+        after = statistics.median(b[0] for _, b in pairs)
+        difference = statistics.median(b[0] - a[0] for a, b in pairs)
+        processor = statistics.median(b[1] - a[1] for a, b in pairs)
+        print(f"{what:<36}{len(pairs):>7}{before:>10.3f}{after:>10.3f}{difference:>+12.3f}{processor:>+12.3f}")
 
 
 def print_reading(cluster: Cluster) -> None:
