@@ -156,7 +156,7 @@ def test_a_pack_without_instrumentation_has_none_to_install(
         target = tmp_path / "observability/plain" / file
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text("select 1;")
-    monkeypatch.setattr(command.sqlfiles, "sql_root", lambda: tmp_path)
+    monkeypatch.setattr(sqlfiles, "sql_root", lambda: tmp_path)
     where = () if "print" in words else ("--dsn", pack_database.dsn())
     code, out, error = run("sql", *words.split(), "--engine", "plain", *where)
     assert (code, out) == (2, "")

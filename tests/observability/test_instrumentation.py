@@ -57,7 +57,7 @@ class Workload:
 
     def run(self) -> None:
         """Until every consumer has had its rounds; a failure of one thread ends all and is raised."""
-        consumers = [
+        consumers: list[Callable[[], None]] = [
             partial(self._consume, queue, consumer) for queue in self.QUEUES for consumer in self.CONSUMERS
         ]
         others = [self._produce, self._maintain, self._replay, self._roll_up, self._read]

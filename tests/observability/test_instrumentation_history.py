@@ -113,7 +113,7 @@ def test_latency_before_the_installation_is_read_from_the_tables(
     queue.wait(100)
     ack(queue, messages)
     query = "select * from pgque.latency_percentiles('q', 'app', '1 hour')"
-    before = one(queue.db, query)  # type: ignore[arg-type]
+    before = one(queue.db, query)
     assert before["p50"] is not None
     pack_database.install(INSTRUMENTATION_INSTALL)
-    assert one(queue.db, query) == before  # type: ignore[arg-type]
+    assert one(queue.db, query) == before

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -251,7 +252,7 @@ def test_a_restored_dump_is_still_known_as_ours(cluster: Cluster, pack_database:
     programs = server_programs("pg18")
     dumping = subprocess.run([programs / "pg_dump", pack_database.dsn()], capture_output=True, check=True)
     with new_database(cluster) as restored:
-        psql = [programs / "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", restored.dsn()]
+        psql: list[str | Path] = [programs / "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", restored.dsn()]
         subprocess.run(psql, input=dumping.stdout, capture_output=True, check=True)
         db = restored.connect()
         db.execute(PACK)

@@ -21,8 +21,9 @@ from pgque_exporter.demo.cluster import Cluster
 from pgque_exporter.overview import queues
 from tests.exporter.harness import poll
 from tests.support.database import ENGINE_INSTALL, PACK_INSTALL, run_file, wait_until
-from tests.support.debian import EXTENSIONS, Unavailable, postgres
+from tests.support.debian import EXTENSIONS, postgres
 from tests.support.observed import Connection, one
+from tests.support.tools import Unavailable
 
 DURATION = "pgque.ticker.duration_seconds"
 CRON_DATABASE = "postgres"  # where pg_cron keeps its jobs unless told otherwise

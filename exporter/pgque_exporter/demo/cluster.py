@@ -18,6 +18,7 @@ import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Self
 
 import psycopg
 from psycopg.conninfo import make_conninfo
@@ -190,12 +191,13 @@ class Cluster:
         if guard is not None:
             guard.communicate(b"done\n")
 
-    def __enter__(self) -> Cluster:
+    def __enter__(self) -> Self:
         try:
-            return self.start()
+            self.start()
         except BaseException:  # Ctrl-C too: __exit__ is not called for a failed __enter__
             self.remove()
             raise
+        return self
 
     def __exit__(self, *exc: object) -> None:
         self.remove()

@@ -8,9 +8,9 @@ import pytest
 
 from pgque_exporter.demo.cluster import Cluster
 from tests.support.database import Database, new_database
-from tests.support.debian import Unavailable
 from tests.support.observed import Connection
 from tests.support.pgq import PACK_INSTALL, SCHEMA, PgqQueue, pgq_cluster
+from tests.support.tools import Unavailable
 
 
 @pytest.fixture(scope="session")

@@ -9,9 +9,9 @@ import pytest
 
 from pgque_exporter.demo.cluster import Cluster
 from tests.support.database import Database
-from tests.support.debian import Unavailable
 from tests.support.pgq import PgqQueue, pgqd
 from tests.support.processes import Process
+from tests.support.tools import Unavailable
 
 
 @pytest.fixture
