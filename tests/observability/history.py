@@ -350,20 +350,30 @@ class History:
     def restore_a_dump(self, queue: Queue) -> str:
         self._rows(
             queue,
-            "update pgque.tick set tick_snapshot = '99999999:99999999:' where (tick_queue, tick_id) ="
+            "update pgque.tick set tick_snapshot = '99999999:99999999:',"
+            " tick_event_seq = greatest(tick_event_seq,"
+            " (select pg_sequence_last_value(queue_event_seq::regclass)"
+            " from pgque.queue where queue_id = {queue}))"
+            " where (tick_queue, tick_id) ="
             " (select tick_queue, max(tick_id) from pgque.tick where tick_queue = {queue} group by 1)"
             " returning tick_id",
         )
         return "the last tick comes from another server"
 
     def set_sequence_back(self, queue: Queue) -> str:
-        """As on a standby that was promoted without its sequences."""
+        """As on a standby that was promoted without its sequences.
+
+        It is the ticks that are lifted, so that the sequence never reaches the number of an older one
+        again: then nothing but the event tables could tell that events came between.
+        """
         before = self.consume_all(queue) if self._random.random() < 0.5 else "nobody consumes"
         self._rows(
-            queue, "select setval(queue_event_seq::regclass, 1) from pgque.queue where queue_id = {queue}"
+            queue,
+            "update pgque.tick set tick_event_seq = tick_event_seq + 1000000 where tick_queue = {queue}"
+            " returning tick_id",
         )
         after = f"{self.send(queue)}, {self.tick_when_idle(queue)}, {self.receive(queue)}"
-        return f"{before}, the event sequence is set back to 1, {after}"
+        return f"{before}, the event sequence is set back, {after}"
 
     def fail_in_masses(self, queue: Queue) -> str:
         """Laid by hand: the engine would take seconds to fail so many."""

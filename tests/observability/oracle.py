@@ -464,9 +464,9 @@ def _consumer_lag(consumer: Consumer) -> str:
     limits, takeable, behind = thresholds(consumer.queue), pending(consumer).ticked, lag(consumer)
     if takeable is None or behind is None:
         return "unknown"
-    if takeable.high == 0 or behind <= limits.lag_warning:
-        return "ok"
-    return "critical" if behind > limits.lag_critical else "warning"
+    if takeable.high > 0 and behind > limits.lag_critical:
+        return "critical"
+    return "warning" if takeable.high > 0 and behind > limits.lag_warning else "ok"
 
 
 def _consumer_stuck(consumer: Consumer) -> str:

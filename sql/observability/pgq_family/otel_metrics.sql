@@ -17,99 +17,118 @@ begin atomic
     with observed as materialized (
         select o.queues, o.consumers from {pack}.observed() o
     ),
-    queue_state as materialized (
-        select s.*
+    queue as materialized (
+        select
+            s.ticker_running, s.paused, s.xid_regression, s.no_consumers, s.rotation_health, s.dlq_health,
+            s.retry_overdue, s.worst, (s.queue).queue_name, (s.queue).sent,
+            jsonb_object(array['queue', (s.queue).queue_name]) as labels,
+            array[
+                s.worst,
+                (s.queue).depth,
+                extract(epoch from (s.queue).oldest),
+                (s.queue).events_per_sec,
+                (s.queue).consumers,
+                (s.queue).unticked,
+                (s.queue).paused::int4,
+                greatest(extract(epoch from now() - (s.queue).switch_time), 0),
+                extract(epoch from (s.queue).rotation_period),
+                case when (s.queue).last_tick_time > now() then 0
+                    else extract(epoch from now() - (s.queue).last_tick_time) end,
+                (s.queue).retries,
+                (s.queue).dead_letters
+            ] as gauges
         from observed o
         cross join lateral {pack}.queue_states(o.queues) s
     ),
-    consumer_state as materialized (
-        select s.*
+    consumer as materialized (
+        select
+            s.missing_tick, s.consumer_lag, s.consumer_stuck, s.worst, (s.consumer).queue_name,
+            (s.consumer).consumer_name, (s.consumer).acked, (s.consumer).open_batches, (s.consumer).open_events,
+            (s.consumer).open_since,
+            jsonb_object(array['queue', (s.consumer).queue_name, 'consumer', (s.consumer).consumer_name])
+                as labels,
+            array[
+                s.worst,
+                extract(epoch from (s.consumer).lag),
+                (s.consumer).pending,
+                case when (s.consumer).last_active > now() then 0
+                    else extract(epoch from now() - (s.consumer).last_active) end
+            ] as gauges
         from observed o
         cross join lateral {pack}.consumer_states(o.consumers) s
     )
-    select v.metric_name, v.metric_type, v.value, q.labels
+    select m.metric_name, 'gauge' as metric_type, m.value, m.labels
     from (
-        select q.*, jsonb_build_object('queue', q.queue_name) as labels
-        from observed o
-        cross join lateral unnest(o.queues) q
-        offset 0  -- build the labels once for all rows
-    ) q
-    cross join lateral (values
-        ('pgque.queue.depth', 'gauge', q.depth::numeric),
-        ('pgque.queue.oldest_message_age_seconds', 'gauge', extract(epoch from q.oldest)),
-        ('pgque.queue.throughput', 'gauge', q.events_per_sec),
-        ('pgque.queue.consumers', 'gauge', q.consumers),
-        ('pgque.queue.unticked_events', 'gauge', q.unticked),
-        ('pgque.queue.paused', 'gauge', q.paused::int4),
-        ('pgque.queue.rotation_age_seconds', 'gauge', greatest(extract(epoch from now() - q.switch_time), 0)),
-        ('pgque.queue.rotation_period_seconds', 'gauge', extract(epoch from q.rotation_period)),
-        ('pgque.ticker.last_tick_age_seconds', 'gauge',
-            case when q.last_tick_time > now() then 0 else extract(epoch from now() - q.last_tick_time) end),
-        ('pgque.message.sent_total', 'counter', q.sent),
-        ('pgque.message.retry_waiting', 'gauge', q.retries),
-        ('pgque.message.dead_lettered', 'gauge', q.dead_letters)
-    ) v(metric_name, metric_type, value)
-    where v.value is not null
+        select
+            unnest(array[
+                'pgque.queue.health_status',
+                'pgque.queue.depth',
+                'pgque.queue.oldest_message_age_seconds',
+                'pgque.queue.throughput',
+                'pgque.queue.consumers',
+                'pgque.queue.unticked_events',
+                'pgque.queue.paused',
+                'pgque.queue.rotation_age_seconds',
+                'pgque.queue.rotation_period_seconds',
+                'pgque.ticker.last_tick_age_seconds',
+                'pgque.message.retry_waiting',
+                'pgque.message.dead_lettered'
+            ]) as metric_name,
+            unnest(q.gauges) as value,
+            q.labels
+        from queue q
+        union all
+        select
+            unnest(array[
+                'pgque.queue.health_status',
+                'pgque.consumer.lag_seconds',
+                'pgque.consumer.pending_events',
+                'pgque.consumer.idle_seconds'
+            ]),
+            unnest(c.gauges),
+            c.labels
+        from consumer c
+    ) m
+    where m.value is not null
     union all
-    select v.metric_name, v.metric_type, v.value, c.labels
-    from (
-        select c.*, jsonb_build_object('queue', c.queue_name, 'consumer', c.consumer_name) as labels
-        from observed o
-        cross join lateral unnest(o.consumers) c
-        offset 0
-    ) c
-    cross join lateral (values
-        ('pgque.consumer.lag_seconds', 'gauge', extract(epoch from c.lag)),
-        ('pgque.consumer.pending_events', 'gauge', c.pending),
-        ('pgque.consumer.idle_seconds', 'gauge',
-            case when c.last_active > now() then 0 else extract(epoch from now() - c.last_active) end),
-        -- A position that is moved by hand takes this along; the instrumentation counts one by one.
-        ('pgque.message.acked_total', 'counter',
-            case when (select to_regprocedure('{pack}.instrumented_metrics()') is null) then c.acked end)
-    ) v(metric_name, metric_type, value)
-    where v.value is not null
-    union all
-    select v.metric_name, 'gauge', v.value,
-        jsonb_build_object('queue', c.queue_name, 'consumer', c.consumer_name)
-    from observed o
-    cross join lateral unnest(o.consumers) c
+    select v.metric_name, 'gauge', v.value, c.labels
+    from consumer c
     cross join lateral (values
         ('pgque.consumer.open_batch_events', c.open_events::numeric),
         ('pgque.consumer.open_batch_age_seconds', greatest(extract(epoch from now() - c.open_since), 0))
     ) v(metric_name, value)
     where c.open_batches > 0 and v.value is not null
     union all
-    select 'pgque.queue.health_status', 'gauge', s.worst, jsonb_build_object('queue', s.queue_name)
-    from queue_state s
+    select 'pgque.message.sent_total', 'counter', q.sent, q.labels
+    from queue q
+    where q.sent is not null
     union all
-    select 'pgque.queue.health_status', 'gauge', s.worst,
-        jsonb_build_object('queue', s.queue_name, 'consumer', s.consumer_name)
-    from consumer_state s
-    where s.worst is not null
+    -- A position that is moved by hand takes this along; the instrumentation counts one by one.
+    select 'pgque.message.acked_total', 'counter', c.acked, c.labels
+    from consumer c
+    where c.acked is not null and (select to_regprocedure('{pack}.instrumented_metrics()') is null)
     union all
-    select 'pgque.queue.health_state', 'gauge', 1,
-        jsonb_build_object('queue', s.queue_name, 'check', v.check_name, 'state', v.state)
-    from queue_state s
+    select 'pgque.queue.health_state', 'gauge', 1, q.labels || jsonb_build_object('check', v.check_name, 'state', v.state)
+    from queue q
     cross join lateral (values
-        ('ticker_running', s.ticker_running),
-        ('paused', s.paused),
-        ('xid_regression', s.xid_regression),
-        ('no_consumers', s.no_consumers),
-        ('rotation_health', s.rotation_health),
-        ('dlq_health', s.dlq_health),
-        ('retry_overdue', s.retry_overdue)
+        ('ticker_running', q.ticker_running),
+        ('paused', q.paused),
+        ('xid_regression', q.xid_regression),
+        ('no_consumers', q.no_consumers),
+        ('rotation_health', q.rotation_health),
+        ('dlq_health', q.dlq_health),
+        ('retry_overdue', q.retry_overdue)
     ) v(check_name, state)
-    where s.worst > 0 and v.state <> 'ok'
+    where q.worst > 0 and v.state <> 'ok'
     union all
-    select 'pgque.queue.health_state', 'gauge', 1,
-        jsonb_build_object('queue', s.queue_name, 'consumer', s.consumer_name, 'check', v.check_name, 'state', v.state)
-    from consumer_state s
+    select 'pgque.queue.health_state', 'gauge', 1, c.labels || jsonb_build_object('check', v.check_name, 'state', v.state)
+    from consumer c
     cross join lateral (values
-        ('missing_tick', s.missing_tick),
-        ('consumer_lag', s.consumer_lag),
-        ('consumer_stuck', s.consumer_stuck)
+        ('missing_tick', c.missing_tick),
+        ('consumer_lag', c.consumer_lag),
+        ('consumer_stuck', c.consumer_stuck)
     ) v(check_name, state)
-    where (s.worst = 0) is not true and v.state <> 'ok'
+    where (c.worst = 0) is not true and v.state <> 'ok'
     union all
     select s.metric_name, s.metric_type, s.value, s.labels from {pack}.scheduler_metrics() s
     union all

@@ -82,7 +82,7 @@ as $$
         end
     from {pack}.observed() o
     cross join lateral (
-        select s.queue_id, null::text as consumer_name, v.check_name, v.status
+        select (s.queue).queue_id, null::text as consumer_name, v.check_name, v.status
         from {pack}.queue_states(o.queues) s
         cross join lateral (values
             ('ticker_running', s.ticker_running),
@@ -95,7 +95,7 @@ as $$
         ) v(check_name, status)
         where v.status is not null
         union all
-        select s.queue_id, s.consumer_name, v.check_name, v.status
+        select (s.consumer).queue_id, (s.consumer).consumer_name, v.check_name, v.status
         from {pack}.consumer_states(o.consumers) s
         cross join lateral (values
             ('missing_tick', s.missing_tick),

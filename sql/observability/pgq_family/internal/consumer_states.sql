@@ -2,9 +2,7 @@
 -- take is well, however long it has been silent.
 create or replace function {pack}.consumer_states(consumers {pack}.observed_consumer[])
 returns table (
-    queue_id int4,
-    queue_name text,
-    consumer_name text,
+    consumer {pack}.observed_consumer,
     missing_tick text,
     consumer_lag text,
     consumer_stuck text,
@@ -21,9 +19,7 @@ begin atomic
     end
     from (
         select
-            c.queue_id,
-            c.queue_name,
-            c.consumer_name,
+            c,
             case when c.missing_tick then 'critical' else 'ok' end,
             case
                 when c.missing_tick or c.ticked_pending is null then 'unknown'
@@ -39,7 +35,7 @@ begin atomic
                 else 'ok'
             end
         from unnest(consumers) c
-    ) s(queue_id, queue_name, consumer_name, missing_tick, consumer_lag, consumer_stuck);
+    ) s(consumer, missing_tick, consumer_lag, consumer_stuck);
 end;
 
 revoke all on function {pack}.consumer_states({pack}.observed_consumer[]) from public;

@@ -31,9 +31,14 @@ begin
     -- PL/pgSQL keeps the plan: planning this anew for each call would cost more than a small
     -- database's whole poll.
     with recursive
+    subscriptions as materialized (
+        select s.sub_id, s.sub_queue, s.sub_consumer, s.sub_last_tick, s.sub_next_tick, s.sub_active,
+            s.sub_batch, s.sub_role, s.sub_parent
+        from {subscription} s
+    ),
     furthest as (
         select s.sub_queue, max(s.sub_last_tick) as tick_id
-        from {subscription} s
+        from subscriptions s
         group by s.sub_queue
     ),
     -- ---- what only some queues have ----
@@ -175,10 +180,16 @@ begin
         ) seq on true
     ),
     unticked as materialized (
-        select c.queue_id, e.unticked, e.examined < look_at as is_exact,
-            greatest(e.unticked_since, c.last_tick_time) as unticked_since
+        select c.queue_id,
+            case when e.examined < look_at or c.sequence_ahead < e.unticked then e.unticked
+                else c.sequence_ahead end as events,
+            case when e.unticked > 0 then greatest(e.unticked_since, c.last_tick_time) end as since,
+            -- without a sequence that ran ahead the ticker has nothing to do before the idle period ends
+            c.may_be_ahead and e.unticked > 0
+                and now() - greatest(e.unticked_since, c.last_tick_time) > c.late_after as ticker_late
         from (
-            select q.queue_id, q.last_tick_snapshot, q.last_tick_time
+            select q.queue_id, q.sequence_ahead, q.may_be_ahead, q.last_tick_time, q.last_tick_snapshot,
+                q.queue_ticker_max_lag + q.unticked_grace as late_after
             from ticked q
             where q.may_be_ahead
                 or q.sequence_ahead > 0
@@ -192,18 +203,6 @@ begin
         cross join lateral {pack}.waiting_events(
             c.queue_id, null, c.last_tick_snapshot, c.last_tick_snapshot, look_at) e
         where e.unticked is not null
-    ),
-    queue as materialized (
-        select
-            q.*,
-            case when u.is_exact or q.sequence_ahead < u.unticked then u.unticked
-                else q.sequence_ahead end as unticked,
-            case when u.unticked > 0 then u.unticked_since end as unticked_since,
-            -- without a sequence that ran ahead the ticker has nothing to do before the idle period ends
-            q.may_be_ahead and u.unticked > 0
-                and now() - u.unticked_since > q.queue_ticker_max_lag + q.unticked_grace as ticker_late
-        from ticked q
-        left join unticked u on u.queue_id = q.queue_id
     ),
     fast as materialized (
         select c.queue_id, e.ticked
@@ -219,17 +218,69 @@ begin
             c.queue_id, null, c.previous_tick_snapshot, c.last_tick_snapshot, look_at) e
         where e.examined < look_at
     ),
-    -- ---- subscriptions, each with the tick that it stands on and the end of its open batch ----
-    -- Most stand on one of the two newest ticks, which needs no probe.
-    held as materialized (
-        select s.*,
-            case when s.sub_batch is null then null
-                when s.batch_end_seq < s.seq then 0
-                else s.batch_end_seq - s.seq end as open_events,
-            s.sub_batch is not null and (s.tick_id is null or s.batch_end_seq is null) as batch_lost
+    -- ---- logical consumers ----
+    member as (
+        select
+            m.sub_parent,
+            array_agg(m.sub_id) as sub_ids,
+            max(m.sub_active) as last_active,
+            count(m.sub_batch)::int4 as open_batches,
+            -- unknown as soon as one is
+            case when not bool_or(m.batch_lost)
+                then coalesce(sum(greatest(m.end_seq - m.seq, 0)), 0)::bigint end as open_events,
+            bool_or(m.batch_lost) as batch_lost,
+            array_agg(m.tick_snapshot) filter (where m.sub_batch is not null) as batch_starts,
+            array_agg(m.end_snapshot) filter (where m.sub_batch is not null) as batch_ends,
+            min(m.sub_active) filter (where m.sub_batch is not null) as open_since,
+            min(m.sub_batch) as batch_id,
+            min(m.tick_id) as oldest_tick_id
         from (
+            select s.*, batch.*, s.sub_batch is not null and (batch.seq is null or batch.end_seq is null) as batch_lost
+            from subscriptions s
+            left join lateral (
+                select t.tick_id, t.tick_event_seq as seq, t.tick_snapshot,
+                    batch_end.tick_event_seq as end_seq, batch_end.tick_snapshot as end_snapshot
+                from {tick} t
+                left join {tick} batch_end
+                    on batch_end.tick_queue = s.sub_queue and batch_end.tick_id = s.sub_next_tick
+                where s.sub_batch is not null and t.tick_queue = s.sub_queue and t.tick_id = s.sub_last_tick
+                limit 1
+            ) batch on true
+            where s.sub_role = 'coop_member'
+        ) m
+        group by m.sub_parent
+    ),
+    standing as materialized (
+        select
+            s.queue_id, s.queue_name, s.co_name, s.sub_id, s.sub_ids,
+            s.sent, s.unticked, s.unticked_since, s.last_tick_id, s.last_tick_time, s.last_tick_seq,
+            s.last_tick_snapshot, s.queue_switch_step2, s.lag_warning, s.lag_critical, s.stuck_after,
+            greatest(s.sub_active, s.member_active) as last_active,
+            s.tick_id is null or s.batch_lost as missing_tick,
+            s.seq as acked, s.snapshot, s.batch_starts, s.batch_ends,
+            case when s.batch_lost then null
+                when s.last_tick_seq < s.seq then s.member_events
+                else s.last_tick_seq - s.seq + s.member_events end as bound,
+            s.member_batches + case when s.sub_batch is null then 0 else 1 end as open_batches,
+            case when s.sub_batch is null then s.member_events
+                when s.end_seq < s.seq then s.member_events
+                else s.end_seq - s.seq + s.member_events end as open_events,
+            least(case when s.sub_batch is not null then s.sub_active end, s.member_open_since) as open_since,
+            coalesce(s.sub_batch, s.member_batch) as batch_id,
+            -- the oldest event owed to it comes after this tick
+            coalesce(behind.tick_id, s.tick_id) as base_id,
+            coalesce(behind.tick_event_seq, s.seq) as base_seq,
+            coalesce(behind.tick_time, s.time) as base_time,
+            coalesce(behind.tick_snapshot, s.snapshot) as base_snapshot,
+            case when behind.tick_id is null then s.next_seq end as next_seq
+        from (
+            -- Most stand on one of the two newest ticks, which needs no probe.
             select
-                s.sub_id, s.sub_queue, s.sub_consumer, s.sub_active, s.sub_batch, s.sub_role, s.sub_parent,
+                s.sub_id, s.sub_queue, s.sub_active, s.sub_batch, c.co_name,
+                q.queue_id, q.queue_name, q.sent, q.last_tick_id, q.last_tick_time, q.last_tick_seq,
+                q.last_tick_snapshot, q.queue_switch_step2, q.lag_warning, q.lag_critical, q.stuck_after,
+                coalesce(u.events, q.sequence_ahead) as unticked,
+                u.since as unticked_since,
                 case when s.sub_last_tick in (q.last_tick_id, q.previous_tick_id, older.tick_id)
                     then s.sub_last_tick end as tick_id,
                 case s.sub_last_tick
@@ -247,10 +298,23 @@ begin
                 case s.sub_last_tick
                     when q.previous_tick_id then q.last_tick_seq
                     when older.tick_id then older.next_seq end as next_seq,
-                batch_end.tick_event_seq as batch_end_seq,
-                batch_end.tick_snapshot as batch_end_snapshot
-            from {subscription} s
-            left join ticked q on q.queue_id = s.sub_queue
+                batch_end.tick_event_seq as end_seq,
+                coalesce(m.batch_lost, false)
+                    or s.sub_batch is not null and (batch_end.tick_event_seq is null
+                        or (s.sub_last_tick in (q.last_tick_id, q.previous_tick_id, older.tick_id)) is not true)
+                    as batch_lost,
+                m.sub_ids, m.batch_starts, m.batch_ends,
+                m.last_active as member_active,
+                m.open_since as member_open_since,
+                m.batch_id as member_batch,
+                coalesce(m.open_batches, 0) as member_batches,
+                case when m.sub_parent is null then 0 else m.open_events end as member_events,
+                m.oldest_tick_id
+            from subscriptions s
+            join ticked q on q.queue_id = s.sub_queue
+            join {engine}.consumer c on c.co_id = s.sub_consumer
+            left join unticked u on u.queue_id = s.sub_queue
+            left join member m on m.sub_parent = s.sub_id
             left join lateral (
                 select t.tick_id, t.tick_event_seq, t.tick_time, t.tick_snapshot,
                     lead(t.tick_event_seq) over (order by t.tick_id) as next_seq
@@ -262,72 +326,27 @@ begin
                 limit 1
             ) older on true
             left join lateral (
-                select t.tick_event_seq, t.tick_snapshot
+                select t.tick_event_seq
                 from {tick} t
                 where t.tick_queue = s.sub_queue and t.tick_id = s.sub_next_tick
                 limit 1
             ) batch_end on true
+            where s.sub_role <> 'coop_member'
+            offset 0  -- work these out once
         ) s
-    ),
-    -- ---- logical consumers ----
-    member as (
-        select
-            m.sub_parent,
-            array_agg(m.sub_id) as sub_ids,
-            max(m.sub_active) as last_active,
-            count(m.sub_batch)::int4 as open_batches,
-            -- unknown as soon as one is
-            case when not bool_or(m.batch_lost) then coalesce(sum(m.open_events), 0)::bigint end as open_events,
-            bool_or(m.batch_lost) as batch_lost,
-            array_agg(m.snapshot) filter (where m.sub_batch is not null) as batch_starts,
-            array_agg(m.batch_end_snapshot) filter (where m.sub_batch is not null) as batch_ends,
-            min(m.sub_active) filter (where m.sub_batch is not null) as open_since,
-            min(m.sub_batch) as batch_id,
-            min(m.tick_id) filter (where m.sub_batch is not null) as oldest_tick_id
-        from held m
-        where m.sub_role = 'coop_member'
-        group by m.sub_parent
-    ),
-    standing as materialized (
-        select
-            q.queue_id, q.queue_name, c.co_name, s.sub_id, s.sub_id || coalesce(m.sub_ids, '{}') as sub_ids,
-            q.sent, q.unticked, q.unticked_since, q.last_tick_id, q.last_tick_time, q.last_tick_seq,
-            q.last_tick_snapshot,
-            q.queue_switch_step2, q.lag_warning, q.lag_critical, q.stuck_after,
-            greatest(s.sub_active, m.last_active) as last_active,
-            s.tick_id is null or s.batch_lost or coalesce(m.batch_lost, false) as missing_tick,
-            s.seq as acked, s.snapshot, m.batch_starts, m.batch_ends,
-            case when s.batch_lost or m.batch_lost then null
-                when q.last_tick_seq < s.seq then 0 else q.last_tick_seq - s.seq end
-                + case when m.sub_parent is null then 0 else m.open_events end as bound,
-            (s.sub_batch is not null)::int4 + coalesce(m.open_batches, 0) as open_batches,
-            case when s.sub_batch is null then 0 else s.open_events end
-                + case when m.sub_parent is null then 0 else m.open_events end as open_events,
-            least(case when s.sub_batch is not null then s.sub_active end, m.open_since) as open_since,
-            coalesce(s.sub_batch, m.batch_id) as batch_id,
-            -- the oldest event owed to it comes after this tick
-            coalesce(behind.tick_id, s.tick_id) as base_id,
-            coalesce(behind.tick_event_seq, s.seq) as base_seq,
-            coalesce(behind.tick_time, s.time) as base_time,
-            coalesce(behind.tick_snapshot, s.snapshot) as base_snapshot,
-            case when behind.tick_id is null then s.next_seq end as next_seq
-        from held s
-        join queue q on q.queue_id = s.sub_queue
-        join {engine}.consumer c on c.co_id = s.sub_consumer
-        left join member m on m.sub_parent = s.sub_id
         left join lateral (
             select t.tick_id, t.tick_event_seq, t.tick_time, t.tick_snapshot
             from {tick} t
-            where m.oldest_tick_id < s.tick_id and t.tick_queue = s.sub_queue and t.tick_id = m.oldest_tick_id
+            where s.oldest_tick_id < s.tick_id and t.tick_queue = s.sub_queue and t.tick_id = s.oldest_tick_id
             limit 1
         ) behind on true
-        where s.sub_role <> 'coop_member'
     ),
     counted as materialized (
         select c.sub_id,
-            sum(e.ticked)::bigint as ticked,
-            sum(e.unticked) filter (where span.is_last)::bigint as unticked,
-            bool_and(e.examined < look_at) as is_exact,
+            case when bool_and(e.examined < look_at) or c.bound < sum(e.ticked) then sum(e.ticked)::bigint
+                else c.bound end as ticked,
+            case when bool_and(e.examined < look_at) then sum(e.unticked) filter (where span.is_last)::bigint
+                else c.unticked end as unticked,
             bool_or(e.late > 0) as some_late
         from (
             select s.*
@@ -348,35 +367,27 @@ begin
             select b.*, false from unnest(c.batch_starts, c.batch_ends) b
         ) span
         cross join lateral {pack}.waiting_events(
-            c.queue_id, c.sub_ids, span.span_start, span.span_end, look_at) e
+            c.queue_id, c.sub_id || coalesce(c.sub_ids, '{}'), span.span_start, span.span_end, look_at) e
         where e.examined is not null
-        group by c.sub_id
-    ),
-    waiting as materialized (
-        select
-            s.*,
-            case when c.is_exact or s.bound < c.ticked then c.ticked else s.bound end as ticked_pending,
-            case when c.is_exact then c.unticked else s.unticked end as unticked_pending,
-            c.some_late is not true and coalesce(s.next_seq, next_tick.tick_event_seq) = s.base_seq
-                and s.base_seq >= {unused_sequence} as idle_after
-        from standing s
-        left join counted c on c.sub_id = s.sub_id
-        left join lateral (
-            select t.tick_event_seq
-            from {tick} t
-            where s.next_seq is null and s.base_id < s.last_tick_id
-                and t.tick_queue = s.queue_id and t.tick_id > s.base_id
-            order by t.tick_id
-            limit 1
-        ) next_tick on true
+        group by c.sub_id, c.bound, c.unticked
     ),
     -- Its oldest pending event came after the newest tick that still carries the same event_seq, unless it
     -- was committed late. That is nearly always the base itself; after an idle time it lies many ticks
     -- later, so it is searched by halving the interval, never by reading all ticks between.
     search(sub_id, queue_id, base_seq, low, high) as (
-        select w.sub_id, w.queue_id, w.base_seq, w.base_id, w.last_tick_id
-        from waiting w
-        where w.idle_after and w.ticked_pending > 0
+        select s.sub_id, s.queue_id, s.base_seq, s.base_id, s.last_tick_id
+        from standing s
+        left join counted c on c.sub_id = s.sub_id
+        left join lateral (
+            select t.tick_event_seq
+            from {tick} t
+            where s.next_seq is null and t.tick_queue = s.queue_id and t.tick_id > s.base_id
+            order by t.tick_id
+            limit 1
+        ) next_tick on true
+        where s.base_id < s.last_tick_id and s.base_seq >= {unused_sequence}
+            and coalesce(s.next_seq, next_tick.tick_event_seq) = s.base_seq
+            and coalesce(c.ticked, s.bound) > 0 and c.some_late is not true
         union all
         select s.sub_id, s.queue_id, s.base_seq,
             case when probe.is_idle then probe.tick_id else s.low end,
@@ -404,32 +415,38 @@ begin
     ),
     consumer as materialized (
         select
-            w.queue_id,
-            w.queue_name,
-            w.co_name as consumer_name,
-            w.last_active,
-            w.missing_tick,
-            w.acked,
-            w.ticked_pending,
-            w.ticked_pending + w.unticked_pending as pending,
+            s.queue_id,
+            s.queue_name,
+            s.co_name as consumer_name,
+            s.last_active,
+            s.missing_tick,
+            s.acked,
+            s.ticked_pending,
+            s.ticked_pending + s.unticked_pending as pending,
             case
-                when w.ticked_pending > 0
-                    then greatest(now() - coalesce(i.tick_time, w.base_time), interval '0')
-                when w.missing_tick or w.ticked_pending is null or w.unticked_pending is null then null
-                when w.unticked_pending > 0
-                    then greatest(now() - coalesce(w.unticked_since, w.last_tick_time), interval '0')
+                when s.ticked_pending > 0 then greatest(now() - s.pending_since, interval '0')
+                when s.missing_tick or s.ticked_pending is null or s.unticked_pending is null then null
+                when s.unticked_pending > 0
+                    then greatest(now() - coalesce(s.unticked_since, s.last_tick_time), interval '0')
                 else interval '0'
             end as lag,
-            w.open_batches,
-            w.open_events,
-            w.open_since,
-            w.batch_id,
-            {snapshot}_xmin(w.base_snapshot) <= w.queue_switch_step2 as holds_rotation,
-            w.lag_warning,
-            w.lag_critical,
-            w.stuck_after
-        from waiting w
-        left join idle_until i on i.sub_id = w.sub_id
+            s.open_batches,
+            s.open_events,
+            s.open_since,
+            s.batch_id,
+            {snapshot}_xmin(s.base_snapshot) <= s.queue_switch_step2 as holds_rotation,
+            s.lag_warning,
+            s.lag_critical,
+            s.stuck_after
+        from (
+            select s.*,
+                coalesce(c.ticked, s.bound) as ticked_pending,
+                coalesce(c.unticked, s.unticked) as unticked_pending,
+                coalesce(i.tick_time, s.base_time) as pending_since
+            from standing s
+            left join counted c on c.sub_id = s.sub_id
+            left join idle_until i on i.sub_id = s.sub_id
+        ) s
     ),
     per_queue as (
         select
@@ -453,17 +470,17 @@ begin
             q.queue_switch_step2 is null,
             q.queue_rotation_period,
             q.sent,
-            q.unticked,
-            q.unticked_since,
+            coalesce(u.events, q.sequence_ahead),
+            u.since,
             q.last_tick_id,
             q.last_tick_time,
             q.tick_overdue,
-            q.ticker_late,
+            u.ticker_late,
             {snapshot}_xmin(q.last_tick_snapshot) > {snapshot}_xmax({current_snapshot}()),
             -- Between the last two ticks, whatever their ids: a rolled-back tick leaves a gap. Unknown
             -- once the ticker is late, else a dead ticker would show its last rate for ever.
             case
-                when not q.tick_overdue and q.ticker_late is not true
+                when not q.tick_overdue and u.ticker_late is not true
                     and q.last_tick_seq >= q.previous_tick_seq
                     and q.last_tick_time > q.previous_tick_time
                 then coalesce(v.ticked, q.last_tick_seq - q.previous_tick_seq)
@@ -483,7 +500,8 @@ begin
             q.dead_letters_warning,
             q.dead_letters_hour_warning,
             q.dead_letters_hour_critical
-        from queue q
+        from ticked q
+        left join unticked u on u.queue_id = q.queue_id
         left join fast v on v.queue_id = q.queue_id
         left join per_queue p on p.queue_id = q.queue_id
         left join dead_letters d on d.queue_id = q.queue_id

@@ -6,8 +6,7 @@
 -- and it becomes a part of the query that calls it.
 create or replace function {pack}.queue_states(queues {pack}.observed_queue[])
 returns table (
-    queue_id int4,
-    queue_name text,
+    queue {pack}.observed_queue,
     ticker_running text,
     paused text,
     xid_regression text,
@@ -29,8 +28,7 @@ begin atomic
     end
     from (
         select
-            q.queue_id,
-            q.queue_name,
+            q,
             case
                 when q.paused then 'ok'
                 when q.last_tick_time is null then 'critical'
@@ -52,8 +50,7 @@ begin atomic
             end,
             case when q.retries_overdue > 0 then 'warning' else 'ok' end
         from unnest(queues) q
-    ) s(queue_id, queue_name, ticker_running, paused, xid_regression, no_consumers, rotation_health, dlq_health,
-        retry_overdue);
+    ) s(queue, ticker_running, paused, xid_regression, no_consumers, rotation_health, dlq_health, retry_overdue);
 end;
 
 revoke all on function {pack}.queue_states({pack}.observed_queue[]) from public;
