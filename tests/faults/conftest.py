@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 
@@ -30,10 +30,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for report in terminalreporter.getreports("passed"):
         found = dict(report.user_properties)
         if _COLUMNS[0] in found:
-            name = report.nodeid.partition("[")[2].removesuffix("]")
-            rows.append(f"{name:<34}" + "".join(f"{found[column]:>{len(column) + 4}.2f}" for column in _COLUMNS))
+            _, _, name = report.nodeid.removesuffix("]").rpartition("[" if "[" in report.nodeid else "test_")
+            rows.append(_row(name, (f"{found[column]:.2f}" for column in _COLUMNS)))
     if rows:
         terminalreporter.section("what the faults cost, in seconds")
-        terminalreporter.write_line(" " * 34 + "".join(f"{column:>{len(column) + 4}}" for column in _COLUMNS))
+        terminalreporter.write_line(_row("", _COLUMNS))
         for row in rows:
             terminalreporter.write_line(row)
+
+
+def _row(name: str, cells: Iterable[str]) -> str:
+    return f"{name:<34}" + "".join(
+        f"{cell:>{len(column) + 4}}" for cell, column in zip(cells, _COLUMNS, strict=True)
+    )

@@ -20,6 +20,8 @@ _METRICS = (
     f"create or replace function {_TOY}.otel_metrics() returns table"
     " (metric_name text, metric_type text, value numeric, labels jsonb) language sql stable as $$ {body} $$"
 )
+_SLOW = f"select r.* from {_TOY}.row r, pg_sleep(60)"
+_FAILING = f"select metric_name, metric_type, 1 / 0 * value, labels from {_TOY}.row"
 
 
 class Cost(Enum):
@@ -184,11 +186,8 @@ FAULTS = {
     "network a black hole": fault(partial(_network, network=Network.BLACK_HOLE), _TIMEOUT),
     "network resets": fault(partial(_network, network=Network.RESET), _CONNECTION),
     "lock held": fault(_lock_held, _TIMEOUT),
-    "function slow": fault(partial(_metrics_function, body=f"select r.* from {_TOY}.row r, pg_sleep(60)"), _TIMEOUT),
-    "function fails": fault(
-        partial(_metrics_function, body=f"select metric_name, metric_type, 1 / 0 * value, labels from {_TOY}.row"),
-        _CONTRACT,
-    ),
+    "function slow": fault(partial(_metrics_function, body=_SLOW), _TIMEOUT),
+    "function fails": fault(partial(_metrics_function, body=_FAILING), _CONTRACT),
     "function missing": fault(
         partial(
             _changed,
