@@ -26,6 +26,7 @@ DPKG_STATUS = Path("/var/lib/dpkg/status")
 PROGRAMS = {
     "prometheus": "prometheus",
     "promtool": "prometheus",
+    "pgbouncer": "pgbouncer",
     "pgqd": "pgqd",
 }
 POSTGRES_VERSION = 15
