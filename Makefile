@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint lock generate bench-sql bench-instrument clean
+.PHONY: demo test lint lock generate bench-sql bench-exporter bench-instrument clean
 
 demo: $(VENV)/.demo
 	@exec $(BIN)/pgque-exporter demo
@@ -23,6 +23,10 @@ generate: $(VENV)/.dev
 # What a poll costs the database, beside the specification's SQL.
 bench-sql: $(VENV)/.dev
 	@exec $(BIN)/python bench/observability.py
+
+# What the service costs and how fast it answers, beside another exporter.
+bench-exporter: $(VENV)/.dev
+	@exec $(BIN)/python bench/exporter.py
 
 # What the instrumentation costs the engine's users.
 bench-instrument: $(VENV)/.dev

@@ -28,6 +28,7 @@ PROGRAMS = {
     "promtool": "prometheus",
     "pgbouncer": "pgbouncer",
     "pgqd": "pgqd",
+    "prometheus-postgres-exporter": "prometheus-postgres-exporter",
 }
 POSTGRES_VERSION = 15
 # Extensions that tests want in that PostgreSQL: all of them in one unpacked server.
