@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pgque_exporter.catalogue import MetricType, Source, load
 from tests.e2e.conftest import ages, contract_rows, run_service
-from tests.support.collector import Point, run_collector
+from tests.support.collector import Collector, Point, run_collector
 from tests.support.database import Database
+from tests.support.otelcol import run_otelcol
+from tests.support.tools import Unavailable
 
 CATALOGUE = load()
 CONTRACT = {metric.name: metric for metric in CATALOGUE if metric.source is Source.CONTRACT}
@@ -19,22 +22,34 @@ def labels(point: Point) -> dict[str, str]:
     return {name: str(value) for name, value in point.attributes}
 
 
+@pytest.fixture(params=["rotel", "otelcol"])
+def collector(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Collector]:
+    """A collector that was written independently of us, and the one that defines what a collector is."""
+    run = run_collector if request.param == "rotel" else run_otelcol
+    try:
+        with run(tmp_path) as running:
+            yield running
+    except Unavailable as error:
+        pytest.skip(f"{request.param}: {error}")
+
+
 @pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
-def test_every_row_of_the_contract_arrives_as_it_is(watched: Database, tmp_path: Path, protocol: str) -> None:
-    with run_collector(tmp_path) as collector:
-        endpoint = f"http://{collector.grpc_address}" if protocol == "grpc" else collector.http_url
-        environment = {
-            "PGQUE_DSN": watched.dsn(user="watcher"),
-            "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint,
-            "OTEL_EXPORTER_OTLP_PROTOCOL": protocol,
-        }
-        with run_service(tmp_path, environment):
-            # Two polls, so that counters have a history.
-            points = collector.sink.wait_for(
-                lambda points: len({p.time for p in points if p.name == "pgque.queue.depth"}) >= 2,
-                "two snapshots at the collector",
-            )
-        now, rows = contract_rows(watched)
+def test_every_row_of_the_contract_arrives_as_it_is(
+    watched: Database, collector: Collector, tmp_path: Path, protocol: str
+) -> None:
+    endpoint = f"http://{collector.grpc_address}" if protocol == "grpc" else collector.http_url
+    environment = {
+        "PGQUE_DSN": watched.dsn(user="watcher"),
+        "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint,
+        "OTEL_EXPORTER_OTLP_PROTOCOL": protocol,
+    }
+    with run_service(tmp_path, environment):
+        # Two polls, so that counters have a history.
+        points = collector.sink.wait_for(
+            lambda points: len({p.time for p in points if p.name == "pgque.queue.depth"}) >= 2,
+            "two snapshots at the collector",
+        )
+    now, rows = contract_rows(watched)
 
     times = sorted({p.time for p in points if p.name == "pgque.queue.depth"})
     taken_at = times[1]
@@ -84,18 +99,19 @@ def watched_checks(database: Database) -> int:
     return int(row[0])
 
 
-def test_types_at_the_collector_are_those_of_the_catalogue(watched: Database, tmp_path: Path) -> None:
-    with run_collector(tmp_path) as collector:
-        environment = {
-            "PGQUE_DSN": watched.dsn(user="watcher"),
-            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{collector.grpc_address}",
-            "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
-        }
-        with run_service(tmp_path, environment):
-            points = collector.sink.wait_for(
-                lambda points: any(p.name == "pgque.exporter.otlp_points_total" and p.value for p in points),
-                "the service's own metrics at the collector",
-            )
+def test_types_at_the_collector_are_those_of_the_catalogue(
+    watched: Database, collector: Collector, tmp_path: Path
+) -> None:
+    environment = {
+        "PGQUE_DSN": watched.dsn(user="watcher"),
+        "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{collector.grpc_address}",
+        "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
+    }
+    with run_service(tmp_path, environment):
+        points = collector.sink.wait_for(
+            lambda points: any(p.name == "pgque.exporter.otlp_points_total" and p.value for p in points),
+            "the service's own metrics at the collector",
+        )
     kinds = {MetricType.GAUGE: "gauge", MetricType.COUNTER: "sum", MetricType.HISTOGRAM: "histogram"}
     for name in {point.name for point in points}:
         metric = CATALOGUE[name]

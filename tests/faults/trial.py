@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import pairwise
 
 from tests.faults.faults import Cost, Fault
 from tests.faults.stage import Stage
@@ -47,4 +48,4 @@ def trial(fault: Fault, victim: Stage, bystander: Stage, record: Record) -> None
 def _longest_gap(polls: Polls) -> float:
     """Seconds between two successful polls."""
     ends = [poll.ended for poll in polls.polls if poll.failure is None]
-    return max(later - earlier for earlier, later in zip(ends, ends[1:], strict=False))
+    return max(later - earlier for earlier, later in pairwise(ends))

@@ -165,7 +165,7 @@ def run_collector(folder: Path, *, options: Iterable[str] = ()) -> Iterator[Coll
         )
         with process:
             for address in (grpc_address, http_address):
-                _wait_for_port(process, address)
+                wait_for_port(process, address)
             yield Collector(grpc_address, f"http://{http_address}", sink, process)
 
 
@@ -177,7 +177,8 @@ def collector_program() -> Path:
     return Path(spec.origin).with_name("rotel-agent")
 
 
-def _wait_for_port(process: Process, address: str) -> None:
+def wait_for_port(process: Process, address: str) -> None:
+    """Wait until a collector accepts connections there."""
     host, port = address.split(":")
 
     def connects() -> bool:

@@ -1,0 +1,89 @@
+"""The OpenTelemetry Collector itself, built here from pinned modules and run with the config we ship.
+
+`python -m tests.support.otelcol` builds it ahead of time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pgque_exporter.demo.cluster import free_port
+from tests.support.collector import Collector, run_sink, wait_for_port
+from tests.support.processes import Process
+from tests.support.repository import ROOT
+from tests.support.tools import Unavailable, locked, tools_folder
+
+SOURCES = ROOT / "deploy" / "collector"
+_BUILD_TIMEOUT = 1200  # seconds: on a new machine every module is fetched and compiled
+
+
+def otelcol_program() -> Path:
+    """The collector, built if need be; raises Unavailable."""
+    parts = ("build.sh", "builder.yaml", "go.mod", "go.sum")
+    version = hashlib.sha256(b"".join((SOURCES / part).read_bytes() for part in parts)).hexdigest()[:16]
+    folder = tools_folder("otelcol")
+    program = folder / version / "otelcol"
+    with locked(folder):
+        if not program.exists():
+            _build(program.parent)
+    return program
+
+
+def _build(folder: Path) -> None:
+    if shutil.which("go") is None:
+        raise Unavailable("the OpenTelemetry Collector is built with Go, which isn't installed")
+    partial = folder.with_name(f"{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    result = subprocess.run(
+        [SOURCES / "build.sh", partial],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=_BUILD_TIMEOUT,
+        check=False,
+    )
+    if result.returncode != 0:
+        raise Unavailable(f"the OpenTelemetry Collector could not be built: {result.stdout[-500:].strip()}")
+    partial.rename(folder)
+
+
+@contextmanager
+def run_otelcol(folder: Path) -> Iterator[Collector]:
+    """A collector that listens on free ports and hands everything on to a sink."""
+    with run_sink() as sink:
+        grpc_address, http_address = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+        environment = {
+            "OTLP_GRPC": grpc_address,
+            "OTLP_HTTP": http_address,
+            "OTLP_BACKEND": sink.grpc_address,
+        }
+        process = Process(
+            [otelcol_program(), "--config", SOURCES / "config.yaml"],
+            log=folder / "otelcol.log",
+            env=environment,
+            cwd=folder,
+        )
+        with process:
+            for address in (grpc_address, http_address):
+                wait_for_port(process, address)
+            yield Collector(grpc_address, f"http://{http_address}", sink, process)
+
+
+def main() -> int:
+    """Build it and say where it is, or why it can't be had."""
+    try:
+        print(f"OpenTelemetry Collector: {otelcol_program()}")
+    except Unavailable as error:
+        print(f"OpenTelemetry Collector: none ({error})")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
