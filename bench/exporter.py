@@ -5,38 +5,33 @@
 
 Both serve the same rows of the same function in the same run. The peer reads the database with each scrape
 ("fresh"), or hands out what it read last ("cached", its `cache_seconds`); the service polls on its own
-and hands out what is prepared. Times are of whole HTTP requests on kept connections; CPU is that of the
-program alone, without the database's.
+and hands out what is prepared. Times are of whole HTTP requests on kept connections, compressed as Prometheus
+asks for it; CPU is that of the program alone, without the database's.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import http.client
-import os
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-import psycopg
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from bench.programs import Program, ours, pack_database, peer
 from pgque_exporter import catalogue as catalogue_file
 from pgque_exporter.config import TargetConfig
-from pgque_exporter.demo.cluster import Cluster, embedded_bindir, free_port
+from pgque_exporter.demo.cluster import Cluster, embedded_bindir
 from pgque_exporter.exposition import Body, Format, SampleWriter, join
 from pgque_exporter.redaction import Redactor
 from pgque_exporter.target import Poller
-from tests.support.debian import find_program
-from tests.support.processes import Process
 
 SERIES = (1_000, 10_000, 100_000)
 SCRAPES = 300  # in a row, fewer where they are slow
@@ -49,68 +44,6 @@ GOAL_CACHED_SCRAPE = 10.0  # than the one that doesn't
 GOAL_POLL = 2.0  # query to bytes
 GOAL_CPU = 25.0  # milliseconds a poll of 10,000 series
 GOAL_MEGABYTES = 120.0  # at 10,000 series
-
-# The smallest pack. The peer asks the same function.
-_PACK = """
-create schema bench_observability;
-create table bench_observability.row as
-    select 'queue_' || n as queue, random() * 1000 as depth from generate_series(1, {series}) n;
-create function bench_observability.observability_info()
-returns table (engine text, engine_version text, pack_version text)
-language sql stable as $$ select 'bench', '1', '1' $$;
-create function bench_observability.health_checks()
-returns table (check_name text, subject text, meaning text)
-language sql stable as $$ select '', '', '' where false $$;
-create function bench_observability.queue_health()
-returns table (queue_name text, check_name text, status text, detail text)
-language sql stable as $$ select '', '', '', '' where false $$;
-create function bench_observability.otel_metrics()
-returns table (metric_name text, metric_type text, value numeric, labels jsonb)
-language sql stable as $$
-    select 'pgque.queue.depth', 'gauge', depth::numeric, jsonb_build_object('queue', queue)
-    from bench_observability.row
-$$;
-vacuum analyze bench_observability.row;
-"""
-_PEER_QUERIES = """
-pgque_queue:
-  query: "select labels->>'queue' as queue, value as depth from bench_observability.otel_metrics()"
-  cache_seconds: {cache_seconds}
-  metrics:
-    - queue: {{usage: "LABEL", description: "Queue"}}
-    - depth: {{usage: "GAUGE", description: "Depth"}}
-"""
-
-
-@dataclass(frozen=True)
-class Program:
-    """A program that serves /metrics."""
-
-    process: Process
-    port: int
-
-    @property
-    def cpu(self) -> float:
-        """Milliseconds of processor time so far."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) * 1000 / os.sysconf("SC_CLK_TCK")
-
-    @property
-    def megabytes(self) -> float:
-        """Resident memory."""
-        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-    def scrape(self, connection: http.client.HTTPConnection) -> tuple[float, int]:
-        """Milliseconds of one request, and the series that it brought."""
-        begin = time.perf_counter()
-        connection.request("GET", "/metrics")
-        body = connection.getresponse().read()
-        return (time.perf_counter() - begin) * 1000, body.count(b"\npgque_queue_depth{")
-
-    def connect(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-
 
 @dataclass(frozen=True)
 class Scrapes:
@@ -173,65 +106,15 @@ def cpu_of_polls(service: Program, interval: float) -> float:
     return (service.cpu - before) / ((time.perf_counter() - begin) / interval)
 
 
-@contextmanager
-def ours(dsn: str, folder: Path, interval: float) -> Iterator[Program]:
-    """The service, with a page to hand out."""
-    port = free_port()
-    config = folder / "pgque-exporter.yaml"
-    config.write_text(
-        f"listen: 127.0.0.1:{port}\ninterval: {interval}s\ntargets:\n  - name: bench\n    dsn: {dsn}\n"
-    )
-    argv: list[str | Path] = [sys.executable, "-m", "pgque_exporter", "run", "--config", config]
-    with Process(argv, log=folder / "service.log") as process:
-        yield _ready(Program(process, port))
-
-
-@contextmanager
-def peer(dsn: str, folder: Path, cache_seconds: int) -> Iterator[Program]:
-    """The peer, which has read the rows once."""
-    port = free_port()
-    queries = folder / f"queries_{cache_seconds}.yaml"
-    queries.write_text(_PEER_QUERIES.format(cache_seconds=cache_seconds))
-    program = find_program("prometheus-postgres-exporter")
-    argv: list[str | Path] = [
-        program.path,
-        f"--web.listen-address=127.0.0.1:{port}",
-        f"--extend.query-path={queries}",
-        "--disable-default-metrics",
-        "--disable-settings-metrics",
-        "--no-collector.database",
-        "--no-collector.bgwriter",
-    ]
-    environment = {**program.env, "DATA_SOURCE_NAME": dsn}
-    with Process(argv, log=folder / f"peer_{cache_seconds}.log", env=environment) as process:
-        yield _ready(Program(process, port))
-
-
-def _ready(program: Program) -> Program:
-    def serves() -> bool:
-        return program.scrape(program.connect())[1] > 0
-
-    ignoring = (OSError, http.client.HTTPException)
-    program.process.wait_for(serves, "a page with series", timeout=60, ignoring=ignoring)
-    return program
-
-
 def compare(cluster: Cluster, series: int, say: Callable[[str], None]) -> list[str]:
     """One size; what falls short of its goal."""
-    name = f"bench_{series}"
-    with psycopg.connect(cluster.dsn(), autocommit=True) as admin:
-        admin.execute(f"create database {name}".encode())
-    with psycopg.connect(cluster.dsn(name), autocommit=True) as admin:
-        for statement in _PACK.format(series=series).split(";\n"):
-            if statement.strip():
-                admin.execute(statement.encode())
-    dsn = f"postgresql://postgres@127.0.0.1:{cluster.port}/{name}?sslmode=disable"
+    dsn = pack_database(cluster, series)
     interval = 0.5 if series <= 10_000 else 3.0
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         fresh = stack.enter_context(peer(dsn, folder, 0))
         cached = stack.enter_context(peer(dsn, folder, 3600))
-        service = stack.enter_context(ours(dsn, folder, interval))
+        service = stack.enter_context(ours({"bench": dsn}, folder, interval))
         rows = {"service": service, "peer, fresh": fresh, "peer, cached": cached}
         cpu = cpu_of_polls(service, interval)
         found = {label: scrapes(program) for label, program in rows.items()}
