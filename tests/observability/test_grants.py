@@ -260,6 +260,34 @@ def test_the_public_may_do_nothing(laid: Queue, stranger: Connection) -> None:
             assert is_denied(stranger, statement), statement
 
 
+def test_an_admin_can_not_have_a_view_read_with_the_rights_of_the_owner(
+    laid: Queue, pack_database: Database, role: str
+) -> None:
+    laid.run(f"grant pgque_admin to {role}")
+    laid.run(f"create schema trap authorization {role}")
+    laid.run("create table trap.caught (by text)")
+    laid.run(f"grant insert on trap.caught to {role}")
+    with psycopg.connect(pack_database.dsn(user=role), autocommit=True) as admin:
+        admin.execute(
+            "create function trap.spring() returns xid8 language plpgsql as"
+            " $$ begin insert into trap.caught values (current_user); return '1'; end $$"
+        )
+        for number in range(3):
+            admin.execute(
+                f"create view trap.event_{number} as select trap.spring() as ev_txid, null::int4 as ev_owner,"
+                " null::int4 as ev_retry, now() as ev_time"
+            )
+        admin.execute("update pgque.queue set queue_data_pfx = 'trap.event'")
+    laid.send_and_tick()
+    laid.send()
+    laid.ask("queue_stats()")
+    laid.ask("exact_backlog('q')")
+    caught = laid.run("select * from trap.caught")
+    laid.run("drop schema trap cascade")
+    laid.run(f"drop owned by {role}")
+    assert caught == []
+
+
 def test_unreadable_sequence_is_unknown_and_costs_nobody_else(queue: Queue) -> None:
     queue.subscribe("app")
     queue.send_and_tick(3)

@@ -29,7 +29,7 @@ begin
         from (values
             ('queue', 'queue_id queue_name queue_ntables queue_cur_table queue_rotation_period queue_switch_step2 '
                 'queue_switch_time queue_external_ticker queue_ticker_paused queue_ticker_max_lag '
-                'queue_ticker_idle_period queue_data_pfx queue_event_seq'),
+                'queue_ticker_idle_period queue_event_seq'),
             ('tick', 'tick_queue tick_id tick_time tick_snapshot tick_event_seq'),
             ('consumer', 'co_id co_name'),
             ('subscription', 'sub_id sub_queue sub_consumer sub_last_tick sub_active sub_batch sub_next_tick '
@@ -438,7 +438,8 @@ grant select, insert, update, delete on pgque.health_threshold to pgque_admin;
 -- whatever waits. If it examined fewer, the counts are exact; else there are at least so many.
 --
 -- It runs with its owner's rights because the monitor role must not read event tables; all it gives away
--- is counts and a time.
+-- is counts and a time. It reads tables that only the engine's owner can make: a name out of the queue's
+-- row could be that of a view whose functions would run with those rights.
 create or replace function pgque.waiting_events(
     queue_id int4,
     owners int4[],                -- subscriptions whose retries count; null: everybody's
@@ -463,7 +464,7 @@ declare
     event_table text;
     parts text[];
 begin
-    select q.queue_data_pfx, q.queue_cur_table, q.queue_ntables, q.queue_switch_step2
+    select q.queue_cur_table, q.queue_ntables, q.queue_switch_step2
     into queue
     from pgque.queue q
     where q.queue_id = waiting_events.queue_id;
@@ -475,7 +476,7 @@ begin
     end if;
 
     foreach table_no in array tables loop
-        event_table := to_regclass(queue.queue_data_pfx || '_' || table_no)::text;
+        event_table := to_regclass(format('pgque.event_%s_%s', queue_id, table_no))::text;
         if event_table is null then
             return;  -- unknown
         end if;

@@ -5,7 +5,8 @@
 -- whatever waits. If it examined fewer, the counts are exact; else there are at least so many.
 --
 -- It runs with its owner's rights because the monitor role must not read event tables; all it gives away
--- is counts and a time.
+-- is counts and a time. It reads tables that only the engine's owner can make: a name out of the queue's
+-- row could be that of a view whose functions would run with those rights.
 create or replace function {pack}.waiting_events(
     queue_id int4,
     owners int4[],                -- subscriptions whose retries count; null: everybody's
@@ -30,7 +31,7 @@ declare
     event_table text;
     parts text[];
 begin
-    select q.queue_data_pfx, q.queue_cur_table, q.queue_ntables, q.queue_switch_step2
+    select q.queue_cur_table, q.queue_ntables, q.queue_switch_step2
     into queue
     from {engine}.queue q
     where q.queue_id = waiting_events.queue_id;
@@ -42,7 +43,7 @@ begin
     end if;
 
     foreach table_no in array tables loop
-        event_table := to_regclass(queue.queue_data_pfx || '_' || table_no)::text;
+        event_table := to_regclass(format('{engine}.event_%s_%s', queue_id, table_no))::text;
         if event_table is null then
             return;  -- unknown
         end if;

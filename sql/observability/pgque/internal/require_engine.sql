@@ -16,7 +16,7 @@ begin
         from (values
             ('queue', 'queue_id queue_name queue_ntables queue_cur_table queue_rotation_period queue_switch_step2 '
                 'queue_switch_time queue_external_ticker queue_ticker_paused queue_ticker_max_lag '
-                'queue_ticker_idle_period queue_data_pfx queue_event_seq'),
+                'queue_ticker_idle_period queue_event_seq'),
             ('tick', 'tick_queue tick_id tick_time tick_snapshot tick_event_seq'),
             ('consumer', 'co_id co_name'),
             ('subscription', 'sub_id sub_queue sub_consumer sub_last_tick sub_active sub_batch sub_next_tick '
