@@ -125,3 +125,16 @@ def test_its_trigger_functions_can_not_be_led_astray(instrumented: Connection) -
     ).fetchall()
     assert len(rows) == 6
     assert all(row["pinned"] for row in rows), rows
+
+
+def test_a_readers_search_path_can_not_lead_its_figures_astray(counted: Queue) -> None:
+    counted.run(
+        "create function public.width_bucket(bigint, bigint[]) returns int4 language plpgsql as"
+        " $$ begin raise exception 'ran with the rights of %', current_user; end $$"
+    )
+    counted.send_and_tick(3)
+    counted.consume("app")
+    sizes = counted.run(
+        "select value from {engine}.instrumented_metrics() where metric_name = 'pgque.batch.size_sum'"
+    )
+    assert [row["value"] for row in sizes] == [3]

@@ -107,11 +107,14 @@ grant select on
 -- largest number there is stands for "no bound". `wait` is for percentiles: ten buckets per power of ten.
 --
 -- Totals are stored under these numbers: whoever changes them has to merge what is stored.
+--
+-- The body is bound when it is made, so no search path can change what its names mean, and becomes part of
+-- the calling query.
 create or replace function pgque.instrumentation_bounds(histogram text)
 returns bigint[]
 language sql
 immutable
-as $$
+begin atomic
     select case histogram
         when 'processing' then array[
             10000, 50000, 100000, 500000, 1000000, 5000000, 10000000, 30000000, 60000000, 300000000,
@@ -121,8 +124,8 @@ as $$
         when 'wait' then (
             select array_agg(round(power(10::float8, i / 10.0::float8))::bigint order by i)
             from generate_series(30, 180) i)
-    end
-$$;
+    end;
+end;
 
 revoke all on function pgque.instrumentation_bounds(text) from public;
 grant execute on function pgque.instrumentation_bounds(text) to pgque_monitor;
@@ -131,17 +134,17 @@ grant execute on function pgque.instrumentation_bounds(text) to pgque_monitor;
 
 -- The bucket of a histogram that a value falls into, by its upper bound; 0 when the value is unknown.
 --
--- Without a search_path of its own, so that it becomes part of the calling query.
+-- The body is bound, as that of instrumentation_bounds() is.
 create or replace function pgque.instrumentation_bucket(histogram text, value bigint)
 returns bigint
 language sql
 immutable
-as $$
+begin atomic
     select coalesce(
         (pgque.instrumentation_bounds(histogram))
             [width_bucket(value - 1, pgque.instrumentation_bounds(histogram)) + 1],
-        0)
-$$;
+        0);
+end;
 
 revoke all on function pgque.instrumentation_bucket(text, bigint) from public;
 grant execute on function pgque.instrumentation_bucket(text, bigint) to pgque_monitor;
