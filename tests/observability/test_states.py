@@ -205,6 +205,21 @@ def test_sequence_that_ran_ahead_of_nothing_is_no_backlog_and_no_dead_ticker(que
     assert queue.stats()["oldest_msg_age"] == ZERO
 
 
+def test_a_time_without_an_age_stops_no_poll(queue: Queue) -> None:
+    queue.subscribe("app")
+    queue.send_and_tick(2)
+    first, _ = queue.receive("app")
+    queue.nack("app", first)
+    queue.run("update {engine}.retry_queue set ev_retry_after = '-infinity'")
+    assert queue.troubles() == {"retry_overdue": "warning"}
+
+    queue.send(2)
+    queue.run("update {engine}.event_1 set ev_time = 'infinity'")
+    assert queue.stats()["depth"] == 4
+    queue.wait(60)
+    assert queue.troubles()["ticker_running"] == "critical"
+
+
 def test_queue_without_consumers_warns_only_when_somebody_sends(queue: Queue) -> None:
     assert queue.troubles() == {}
     queue.send_and_tick(3)

@@ -127,6 +127,27 @@ def test_what_makes_no_sense_is_refused(queue: Queue, change: str, refusal: str)
     assert rows == [{"queue_name": "*"}]
 
 
+def test_a_limit_that_stands_for_never_is_one(queue: Queue) -> None:
+    queue.configure("max_retries", "5")
+    queue.subscribe("app")
+    queue.send_and_tick(2)
+    queue.nack("app", queue.receive("app")[0])
+    queue.wait(100_000)
+    queue.send(1)
+    queue.wait(100_000)
+    assert {*queue.troubles()} >= {"ticker_running", "rotation_health", "retry_overdue", "consumer_lag:app"}
+
+    graces = ("tick_grace", "unticked_grace", "rotation_grace", "retry_grace")
+    limits = ("lag_warning", "lag_critical", "stuck_after")
+    never = ", ".join(f"{column} = '170000000 years'" for column in (*graces, *limits))
+    queue.run(f"update {{pack}}.health_threshold set {never} where queue_name = '*'")
+    assert queue.troubles() == {}
+    for setting in ("ticker_idle_period", "ticker_max_lag", "rotation_period"):
+        queue.configure(setting, "170000000 years")
+    assert queue.troubles() == {}
+    assert ("pgque.queue.depth", None) in queue.metrics()
+
+
 def test_installing_again_keeps_what_was_set(queue: Queue, pack_database: Database) -> None:
     override(queue, "lag_warning", "10 minutes")
     queue.run("update {pack}.health_threshold set tick_grace = '7 minutes' where queue_name = '*'")

@@ -491,11 +491,12 @@ begin
         end if;
     end loop;
 
-    -- A retried event keeps its first time and would look old the moment it comes back.
+    -- A retried event keeps its first time and would look old the moment it comes back; and who sets an
+    -- event's time may say 'infinity', from which no age can be told.
     execute 'select count(*), count(*) filter (where e.is_own and e.is_ticked),'
         ' count(*) filter (where e.is_own and e.is_ticked and e.ev_txid < $1),'
         ' count(*) filter (where e.is_own and not e.is_ticked),'
-        ' min(e.ev_time) filter (where e.is_own and not e.is_ticked and e.ev_retry is null)'
+        ' min(e.ev_time) filter (where e.is_own and not e.is_ticked and e.ev_retry is null and isfinite(e.ev_time))'
         ' from (select e.*, (e.ev_owner is null or e.ev_owner = any ($4)) is not false as is_own,'
         ' pg_visible_in_snapshot(e.ev_txid, $5) as is_ticked'
         ' from (' || array_to_string(parts, ' union all ') || ') e) e'
@@ -601,14 +602,14 @@ begin
     overdue_retries as (
         select r.ev_queue as queue_id, count(*) as counted, min(r.ev_retry_after) as since
         from (
-            select r.ev_queue, r.ev_retry_after
+            select r.ev_queue, greatest(r.ev_retry_after, 'epoch') as ev_retry_after  -- '-infinity' is a time, too
             from pgque.retry_queue r
             where r.ev_retry_after < now()
             order by r.ev_retry_after
             limit 2000
         ) r
         join ticked q on q.queue_id = r.ev_queue
-        where r.ev_retry_after < now() - q.retry_grace
+        where now() - r.ev_retry_after > q.retry_grace
         group by r.ev_queue
     ),
     -- ---- queues with their two newest ticks and their event sequence ----
@@ -642,8 +643,9 @@ begin
             case when seq.sent < last_tick.tick_event_seq then 0
                 else seq.sent - last_tick.tick_event_seq end as sequence_ahead,
             seq.drawn > last_tick.tick_event_seq and seq.drawn > 0 as may_be_ahead,
-            now() - last_tick.tick_time > q.queue_ticker_idle_period * 1.5
-                + coalesce(own.tick_grace, common.tick_grace) as tick_overdue
+            -- in this order no limit is too large to calculate with, here and below
+            (now() - last_tick.tick_time - coalesce(own.tick_grace, common.tick_grace)) / 1.5
+                > q.queue_ticker_idle_period as tick_overdue
         from pgque.queue q
         left join pgque.health_threshold common on common.queue_name = '*'
         left join pgque.health_threshold own on own.queue_name = q.queue_name
@@ -697,10 +699,11 @@ begin
             case when e.unticked > 0 then greatest(e.unticked_since, c.last_tick_time) end as since,
             -- without a sequence that ran ahead the ticker has nothing to do before the idle period ends
             c.may_be_ahead and e.unticked > 0
-                and now() - greatest(e.unticked_since, c.last_tick_time) > c.late_after as ticker_late
+                and now() - greatest(e.unticked_since, c.last_tick_time) - c.unticked_grace > c.queue_ticker_max_lag
+                as ticker_late
         from (
             select q.queue_id, q.sequence_ahead, q.may_be_ahead, q.last_tick_time, q.last_tick_snapshot,
-                q.queue_ticker_max_lag + q.unticked_grace as late_after
+                q.queue_ticker_max_lag, q.unticked_grace
             from ticked q
             where q.may_be_ahead
                 or q.sequence_ahead > 0
@@ -1080,7 +1083,7 @@ begin atomic
             case when q.paused then 'warning' else 'ok' end,
             case when q.ids_went_backwards then 'critical' else 'ok' end,
             case when q.discards then 'warning' else 'ok' end,
-            case when now() - q.switch_time > q.rotation_period * 2 + q.rotation_grace then 'warning' else 'ok' end,
+            case when (now() - q.switch_time - q.rotation_grace) / 2 > q.rotation_period then 'warning' else 'ok' end,
             case
                 when q.dead_letters is null then null
                 when q.dead_letters_hour >= q.dead_letters_hour_critical then 'critical'

@@ -90,14 +90,14 @@ begin
     overdue_retries as (
         select r.ev_queue as queue_id, count(*) as counted, min(r.ev_retry_after) as since
         from (
-            select r.ev_queue, r.ev_retry_after
+            select r.ev_queue, greatest(r.ev_retry_after, 'epoch') as ev_retry_after  -- '-infinity' is a time, too
             from {engine}.retry_queue r
             where r.ev_retry_after < now()
             order by r.ev_retry_after
             limit 2000
         ) r
         join ticked q on q.queue_id = r.ev_queue
-        where r.ev_retry_after < now() - q.retry_grace
+        where now() - r.ev_retry_after > q.retry_grace
         group by r.ev_queue
     ),
     -- ---- queues with their two newest ticks and their event sequence ----
@@ -131,8 +131,9 @@ begin
             case when seq.sent < last_tick.tick_event_seq then 0
                 else seq.sent - last_tick.tick_event_seq end as sequence_ahead,
             seq.drawn > last_tick.tick_event_seq and seq.drawn > {unused_sequence} as may_be_ahead,
-            now() - last_tick.tick_time > q.queue_ticker_idle_period * 1.5
-                + coalesce(own.tick_grace, common.tick_grace) as tick_overdue
+            -- in this order no limit is too large to calculate with, here and below
+            (now() - last_tick.tick_time - coalesce(own.tick_grace, common.tick_grace)) / 1.5
+                > q.queue_ticker_idle_period as tick_overdue
         from {engine}.queue q
         left join {pack}.health_threshold common on common.queue_name = '*'
         left join {pack}.health_threshold own on own.queue_name = q.queue_name
@@ -186,10 +187,11 @@ begin
             case when e.unticked > 0 then greatest(e.unticked_since, c.last_tick_time) end as since,
             -- without a sequence that ran ahead the ticker has nothing to do before the idle period ends
             c.may_be_ahead and e.unticked > 0
-                and now() - greatest(e.unticked_since, c.last_tick_time) > c.late_after as ticker_late
+                and now() - greatest(e.unticked_since, c.last_tick_time) - c.unticked_grace > c.queue_ticker_max_lag
+                as ticker_late
         from (
             select q.queue_id, q.sequence_ahead, q.may_be_ahead, q.last_tick_time, q.last_tick_snapshot,
-                q.queue_ticker_max_lag + q.unticked_grace as late_after
+                q.queue_ticker_max_lag, q.unticked_grace
             from ticked q
             where q.may_be_ahead
                 or q.sequence_ahead > 0

@@ -40,7 +40,7 @@ begin atomic
             case when q.paused then 'warning' else 'ok' end,
             case when q.ids_went_backwards then 'critical' else 'ok' end,
             case when q.discards then 'warning' else 'ok' end,
-            case when now() - q.switch_time > q.rotation_period * 2 + q.rotation_grace then 'warning' else 'ok' end,
+            case when (now() - q.switch_time - q.rotation_grace) / 2 > q.rotation_period then 'warning' else 'ok' end,
             case
                 when q.dead_letters is null then null
                 when q.dead_letters_hour >= q.dead_letters_hour_critical then 'critical'

@@ -58,11 +58,12 @@ begin
         end if;
     end loop;
 
-    -- A retried event keeps its first time and would look old the moment it comes back.
+    -- A retried event keeps its first time and would look old the moment it comes back; and who sets an
+    -- event's time may say 'infinity', from which no age can be told.
     execute 'select count(*), count(*) filter (where e.is_own and e.is_ticked),'
         ' count(*) filter (where e.is_own and e.is_ticked and e.ev_txid < $1),'
         ' count(*) filter (where e.is_own and not e.is_ticked),'
-        ' min(e.ev_time) filter (where e.is_own and not e.is_ticked and e.ev_retry is null)'
+        ' min(e.ev_time) filter (where e.is_own and not e.is_ticked and e.ev_retry is null and isfinite(e.ev_time))'
         ' from (select e.*, (e.ev_owner is null or e.ev_owner = any ($4)) is not false as is_own,'
         ' {visible}(e.ev_txid, $5) as is_ticked'
         ' from (' || array_to_string(parts, ' union all ') || ') e) e'
