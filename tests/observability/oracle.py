@@ -249,7 +249,9 @@ def unticked_since(queue: Queue) -> datetime | None:
     if last is None or not events_after(queue, last):
         return None
     first_times = [event.time for event in events_after(queue, last) if event.retry is None]
-    return max(last.time, min(first_times, default=last.time))
+    since = min(first_times, default=last.time)
+    # A tick that lies ahead has the time of another clock.
+    return since if last.time > queue.now else max(last.time, since)
 
 
 def lag(consumer: Consumer) -> timedelta | None:

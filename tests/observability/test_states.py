@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import psycopg
@@ -192,6 +193,34 @@ def test_dead_ticker_with_events_waiting_is_critical_within_seconds(queue: Queue
     assert queue.metrics()[("pgque.queue.unticked_events", None)] == 10_000
     assert queue.consumer("app")["pending_events"] == 10_000
     assert timedelta(seconds=15) <= queue.consumer("app")["lag"] < timedelta(seconds=60)
+
+
+def test_paused_queues_hide_no_dead_ticker(queue: Queue) -> None:
+    for number in range(30):
+        other = replace(queue, name=f"paused {number}")
+        other.run("select {engine}.create_queue(%s)", other.name)
+        other.send()
+        other.wait(3600)
+        other.configure("ticker_paused", "true")
+    queue.subscribe("app")
+    queue.send()
+    queue.wait(15)
+    assert queue.troubles() == {"ticker_running": "critical"}
+
+
+def test_clock_that_was_set_back_hides_no_dead_ticker_and_makes_no_negative_ages(queue: Queue) -> None:
+    queue.subscribe("app")
+    queue.send_and_tick(3)
+    assert len(queue.receive("app")) == 3
+    queue.wait(-3600)
+    assert queue.troubles() == {}
+    assert not [check for check in queue.health() if "-" in queue.detail(check)]
+    assert min(queue.metrics().values()) >= 0
+
+    queue.send()
+    queue.run("update {engine}.event_1 set ev_time = now() - interval '15 seconds' where ev_time <= now()")
+    assert queue.troubles() == {"ticker_running": "critical"}
+    assert queue.detail("ticker_running").startswith("events have waited 00:00:15 for a tick")
 
 
 def test_sequence_that_ran_ahead_of_nothing_is_no_backlog_and_no_dead_ticker(queue: Queue) -> None:

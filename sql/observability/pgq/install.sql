@@ -708,14 +708,15 @@ begin
         select c.queue_id,
             case when e.examined < look_at or c.sequence_ahead < e.unticked then e.unticked
                 else c.sequence_ahead end as events,
-            case when e.unticked > 0 then greatest(e.unticked_since, c.last_tick_time) end as since,
+            case when e.unticked > 0 then greatest(e.unticked_since, c.ticked_at) end as since,
             -- without a sequence that ran ahead the ticker has nothing to do before the idle period ends
             c.may_be_ahead and e.unticked > 0
-                and now() - greatest(e.unticked_since, c.last_tick_time) - c.unticked_grace > c.queue_ticker_max_lag
+                and now() - greatest(e.unticked_since, c.ticked_at) - c.unticked_grace > c.queue_ticker_max_lag
                 as ticker_late
         from (
-            select q.queue_id, q.sequence_ahead, q.may_be_ahead, q.last_tick_time, q.last_tick_snapshot,
-                q.queue_ticker_max_lag, q.unticked_grace
+            select q.queue_id, q.sequence_ahead, q.may_be_ahead, q.last_tick_snapshot, q.queue_ticker_max_lag,
+                q.unticked_grace,
+                case when q.last_tick_time <= now() then q.last_tick_time end as ticked_at  -- else of another clock
             from ticked q
             where q.may_be_ahead
                 or q.sequence_ahead > 0
@@ -723,7 +724,9 @@ begin
                 or txid_snapshot_xmin(q.last_tick_snapshot) < txid_snapshot_xmax(q.last_tick_snapshot)
                 -- a sequence that was set back tells nothing
                 or q.sent < q.last_tick_seq
-            order by q.may_be_ahead desc, q.last_tick_time
+            -- nobody is paged for what waits in a paused queue, however long
+            order by q.may_be_ahead and not (q.queue_ticker_paused or q.queue_external_ticker) desc,
+                q.may_be_ahead desc, q.last_tick_time
             limit 25
         ) c
         cross join lateral pgq_observability.waiting_events(
@@ -1696,7 +1699,8 @@ as $$
             when 'ticker_running' then case
                 when q.paused then 'paused by configuration'
                 when q.last_tick_time is null then 'the queue has never been ticked: is a ticker running?'
-                when h.status = 'ok' then 'last tick ' || date_trunc('second', now() - q.last_tick_time) || ' ago'
+                when h.status = 'ok'
+                    then 'last tick ' || date_trunc('second', greatest(now() - q.last_tick_time, interval '0')) || ' ago'
                     || case when q.sent is null
                         then '; unknown what was sent since: install the pack again, its event sequence can''t be read'
                         else '' end
@@ -1726,7 +1730,7 @@ as $$
                     || ' unsubscribe and subscribe it again'
             end
             when 'rotation_health' then
-                'last rotation ' || date_trunc('second', now() - q.switch_time) || ' ago'
+                'last rotation ' || date_trunc('second', greatest(now() - q.switch_time, interval '0')) || ' ago'
                 || case
                     when h.status = 'ok' then ''
                     else ', due every ' || q.rotation_period || case
@@ -1742,8 +1746,10 @@ as $$
                 || ' dead letters, ' || case when q.dead_letters_hour >= 2000 then 'at least ' else '' end
                 || q.dead_letters_hour || ' in the last hour'
             when 'retry_overdue' then case h.status
-                when 'ok' then q.retries || ' retries waiting, none overdue'
-                else q.retries_overdue || ' retries overdue by up to '
+                when 'ok' then case when q.retries >= 2000 then 'at least ' else '' end || q.retries
+                    || ' retries waiting, none overdue'
+                else case when q.retries_overdue >= 2000 then 'at least ' else '' end || q.retries_overdue
+                    || ' retries overdue by up to '
                     || date_trunc('second', now() - q.retries_overdue_since)
                     || ': is pgqd running?'
             end
@@ -1757,8 +1763,10 @@ as $$
                 when c.missing_tick then 'unknown: a tick that it needs is gone'
                 when c.ticked_pending = 0 then 'nothing to take'
                 when c.open_batches > 0
-                    then 'took its open batch ' || date_trunc('second', now() - c.last_active) || ' ago'
-                else 'last took or finished a batch ' || date_trunc('second', now() - c.last_active) || ' ago'
+                    then 'took its open batch '
+                        || date_trunc('second', greatest(now() - c.last_active, interval '0')) || ' ago'
+                else 'last took or finished a batch '
+                    || date_trunc('second', greatest(now() - c.last_active, interval '0')) || ' ago'
             end
         end
     from pgq_observability.observed() o

@@ -15,7 +15,8 @@ as $$
             when 'ticker_running' then case
                 when q.paused then 'paused by configuration'
                 when q.last_tick_time is null then 'the queue has never been ticked: is a ticker running?'
-                when h.status = 'ok' then 'last tick ' || date_trunc('second', now() - q.last_tick_time) || ' ago'
+                when h.status = 'ok'
+                    then 'last tick ' || date_trunc('second', greatest(now() - q.last_tick_time, interval '0')) || ' ago'
                     || case when q.sent is null
                         then '; unknown what was sent since: install the pack again, its event sequence can''t be read'
                         else '' end
@@ -45,7 +46,7 @@ as $$
                     || ' unsubscribe and subscribe it again'
             end
             when 'rotation_health' then
-                'last rotation ' || date_trunc('second', now() - q.switch_time) || ' ago'
+                'last rotation ' || date_trunc('second', greatest(now() - q.switch_time, interval '0')) || ' ago'
                 || case
                     when h.status = 'ok' then ''
                     else ', due every ' || q.rotation_period || case
@@ -61,8 +62,10 @@ as $$
                 || ' dead letters, ' || case when q.dead_letters_hour >= 2000 then 'at least ' else '' end
                 || q.dead_letters_hour || ' in the last hour'
             when 'retry_overdue' then case h.status
-                when 'ok' then q.retries || ' retries waiting, none overdue'
-                else q.retries_overdue || ' retries overdue by up to '
+                when 'ok' then case when q.retries >= 2000 then 'at least ' else '' end || q.retries
+                    || ' retries waiting, none overdue'
+                else case when q.retries_overdue >= 2000 then 'at least ' else '' end || q.retries_overdue
+                    || ' retries overdue by up to '
                     || date_trunc('second', now() - q.retries_overdue_since)
                     || ': {retry_hint}'
             end
@@ -76,8 +79,10 @@ as $$
                 when c.missing_tick then 'unknown: a tick that it needs is gone'
                 when c.ticked_pending = 0 then 'nothing to take'
                 when c.open_batches > 0
-                    then 'took its open batch ' || date_trunc('second', now() - c.last_active) || ' ago'
-                else 'last took or finished a batch ' || date_trunc('second', now() - c.last_active) || ' ago'
+                    then 'took its open batch '
+                        || date_trunc('second', greatest(now() - c.last_active, interval '0')) || ' ago'
+                else 'last took or finished a batch '
+                    || date_trunc('second', greatest(now() - c.last_active, interval '0')) || ' ago'
             end
         end
     from {pack}.observed() o

@@ -184,14 +184,15 @@ begin
         select c.queue_id,
             case when e.examined < look_at or c.sequence_ahead < e.unticked then e.unticked
                 else c.sequence_ahead end as events,
-            case when e.unticked > 0 then greatest(e.unticked_since, c.last_tick_time) end as since,
+            case when e.unticked > 0 then greatest(e.unticked_since, c.ticked_at) end as since,
             -- without a sequence that ran ahead the ticker has nothing to do before the idle period ends
             c.may_be_ahead and e.unticked > 0
-                and now() - greatest(e.unticked_since, c.last_tick_time) - c.unticked_grace > c.queue_ticker_max_lag
+                and now() - greatest(e.unticked_since, c.ticked_at) - c.unticked_grace > c.queue_ticker_max_lag
                 as ticker_late
         from (
-            select q.queue_id, q.sequence_ahead, q.may_be_ahead, q.last_tick_time, q.last_tick_snapshot,
-                q.queue_ticker_max_lag, q.unticked_grace
+            select q.queue_id, q.sequence_ahead, q.may_be_ahead, q.last_tick_snapshot, q.queue_ticker_max_lag,
+                q.unticked_grace,
+                case when q.last_tick_time <= now() then q.last_tick_time end as ticked_at  -- else of another clock
             from ticked q
             where q.may_be_ahead
                 or q.sequence_ahead > 0
@@ -199,7 +200,9 @@ begin
                 or {snapshot}_xmin(q.last_tick_snapshot) < {snapshot}_xmax(q.last_tick_snapshot)
                 -- a sequence that was set back tells nothing
                 or q.sent < q.last_tick_seq
-            order by q.may_be_ahead desc, q.last_tick_time
+            -- nobody is paged for what waits in a paused queue, however long
+            order by q.may_be_ahead and not (q.queue_ticker_paused or q.queue_external_ticker) desc,
+                q.may_be_ahead desc, q.last_tick_time
             limit 25
         ) c
         cross join lateral {pack}.waiting_events(
