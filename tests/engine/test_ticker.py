@@ -155,6 +155,8 @@ def test_external_ticks_only_go_forwards(db: Connection) -> None:
     for backwards in (9, None):
         with pytest.raises(psycopg.Error, match="must not go backwards"):
             db.execute(external, (7, backwards))
+    with pytest.raises(psycopg.Error, match="tick time must be finite"):
+        db.execute("select pgque.ticker('orders', 7, 'infinity', 11)")
 
     # Back to the built-in ticker: both its sequences are past what was given from outside.
     value(db, "select pgque.set_queue_config('orders', 'external_ticker', 'false')")

@@ -115,6 +115,11 @@ begin
             ticker.event_seq, v_last.tick_event_seq
             using errcode = 'invalid_parameter_value';
     end if;
+    -- Before PostgreSQL 17 whoever asks for its age would get an error.
+    if not isfinite(ticker.tick_time) then
+        raise exception 'tick time must be finite: %', ticker.tick_time
+            using errcode = 'invalid_parameter_value';
+    end if;
 
     insert into pgque.tick (tick_queue, tick_id, tick_time, tick_snapshot, tick_event_seq)
     values (v_queue.queue_id, ticker.tick_id, coalesce(ticker.tick_time, clock_timestamp()),
