@@ -416,7 +416,7 @@ begin
         select from pgq.queue q where q.queue_name = new.queue_name
     ) then
         raise exception 'queue not found: %', new.queue_name
-            using errcode = 'undefined_object', hint = 'select queue_name from pgq_observability.queue_stats() lists them';
+            using errcode = 'undefined_object', hint = 'select queue_name from pgq.queue lists them';
     end if;
     return new;
 end
@@ -2020,6 +2020,9 @@ grant execute on function pgq_observability.buffer_metrics(interval) to pgq_admi
 -- A tick's events are credited to the bucket that the tick falls into, and the rate is taken over the
 -- time that those ticks cover: with ticks rarer than buckets, dividing by the bucket size would double
 -- the rate in some buckets and show silence in others. Only buckets with ticks have a row.
+--
+-- Events are counted by their numbers, an upper bound: rolled-back sends, forced ticks and retries drew some
+-- as well, and of events long rotated away nothing else is left.
 create or replace function pgq_observability.throughput(queue_name text, period interval, bucket_size interval)
 returns table (bucket_start timestamptz, events bigint, events_per_sec numeric)
 language plpgsql

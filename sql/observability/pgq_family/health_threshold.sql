@@ -51,7 +51,7 @@ begin
         select from {engine}.queue q where q.queue_name = new.queue_name
     ) then
         raise exception 'queue not found: %', new.queue_name
-            using errcode = 'undefined_object', hint = 'select queue_name from {pack}.queue_stats() lists them';
+            using errcode = 'undefined_object', hint = 'select queue_name from {engine}.queue lists them';
     end if;
     return new;
 end

@@ -2,6 +2,9 @@
 -- A tick's events are credited to the bucket that the tick falls into, and the rate is taken over the
 -- time that those ticks cover: with ticks rarer than buckets, dividing by the bucket size would double
 -- the rate in some buckets and show silence in others. Only buckets with ticks have a row.
+--
+-- Events are counted by their numbers, an upper bound: rolled-back sends, forced ticks and retries drew some
+-- as well, and of events long rotated away nothing else is left.
 create or replace function {pack}.throughput(queue_name text, period interval, bucket_size interval)
 returns table (bucket_start timestamptz, events bigint, events_per_sec numeric)
 language plpgsql

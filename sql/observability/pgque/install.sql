@@ -404,7 +404,7 @@ begin
         select from pgque.queue q where q.queue_name = new.queue_name
     ) then
         raise exception 'queue not found: %', new.queue_name
-            using errcode = 'undefined_object', hint = 'select queue_name from pgque.queue_stats() lists them';
+            using errcode = 'undefined_object', hint = 'select queue_name from pgque.queue lists them';
     end if;
     return new;
 end
@@ -2022,6 +2022,9 @@ grant execute on function pgque.buffer_metrics(interval) to pgque_admin;
 -- A tick's events are credited to the bucket that the tick falls into, and the rate is taken over the
 -- time that those ticks cover: with ticks rarer than buckets, dividing by the bucket size would double
 -- the rate in some buckets and show silence in others. Only buckets with ticks have a row.
+--
+-- Events are counted by their numbers, an upper bound: rolled-back sends, forced ticks and retries drew some
+-- as well, and of events long rotated away nothing else is left.
 create or replace function pgque.throughput(queue_name text, period interval, bucket_size interval)
 returns table (bucket_start timestamptz, events bigint, events_per_sec numeric)
 language plpgsql
