@@ -469,10 +469,11 @@ begin
     where not exists (select from pgque.queue q where q.queue_id = t.queue_id)
         or (t.sub_id <> 0
             and not exists (select from pgque.subscription s where s.sub_id = t.sub_id));
-    -- Noted before it is forgotten: keeping history for longer later doesn't bring it back.
+    -- Noted before it is forgotten: keeping history for longer later doesn't bring it back. Compared as ages,
+    -- as there may be no time that long ago.
     update pgque.instrumentation_state s
     set history_from = now() - s.history_kept
-    where s.history_from < now() - s.history_kept;
+    where now() - s.history_from > s.history_kept;
     delete from pgque.instrumentation_history h
     where h.minute < (select s.history_from - interval '1 minute' from pgque.instrumentation_state s);
     return rolled_up;
