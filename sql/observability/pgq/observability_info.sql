@@ -6,7 +6,7 @@ stable
 set search_path = pg_catalog, pg_temp
 as $$
     -- PgQ from its plain SQL files doesn't know its version.
-    select 'pgq', (select e.extversion from pg_extension e where e.extname = 'pgq'), '0.1.0'
+    select 'pgq', (select e.extversion from pg_extension e where e.extname = 'pgq'), '{version}'
 $$;
 
 revoke all on function pgq_observability.observability_info() from public;
