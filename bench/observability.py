@@ -139,6 +139,8 @@ def fresh(cluster: Cluster) -> Iterator[Connection]:
         try:
             # Planned anew with each call, as by the service, which may talk to a transaction pooler.
             with psycopg.connect(cluster.dsn("bench"), autocommit=True, prepare_threshold=None) as db:
+                # Else vacuum can't mark pages whose commit isn't written yet, and buffers are chance.
+                db.execute("set synchronous_commit = on")
                 for file in (ENGINE, PACK, SPECIFICATION):
                     db.execute(file.read_text("utf-8").encode())
                 yield db
@@ -250,7 +252,6 @@ def main() -> int:
         "max_locks_per_transaction": "1024",
         "shared_buffers": "256MB",
         "autovacuum": "off",
-        "synchronous_commit": "on",  # else vacuum can't mark pages whose commit isn't written yet
     }
     with Cluster(embedded_bindir(), settings=settings) as cluster:
         short = by_queues(cluster, sizes or QUEUES)
