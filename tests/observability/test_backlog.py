@@ -174,6 +174,17 @@ def test_a_large_backlog_is_bounded_by_the_sequence_and_exact_when_asked(queue: 
     assert exact(queue, "app", max_events=1000).items() >= {"pending_events": 1000, "is_capped": True}.items()
 
 
+def test_a_locked_event_table_holds_up_no_poll(queue: Queue, pack_database: Database) -> None:
+    queue.subscribe("app")
+    queue.send_and_tick(5)
+    (row,) = queue.run("select queue_data_pfx || '_0' as name from {engine}.queue where queue_name = 'q'")
+    migration = pack_database.connect(autocommit=False)
+    migration.execute(f"lock table {row['name']} in access exclusive mode".encode())
+    queue.run("set statement_timeout = '20 s'")
+    assert shown(queue, "app")[0] == 5
+    assert exact(queue, "app")["pending_events"] is None
+
+
 def test_exact_backlog_of_a_lost_position_is_unknown(queue: Queue) -> None:
     queue.subscribe("app")
     queue.subscribe("other")

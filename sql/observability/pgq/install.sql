@@ -447,7 +447,8 @@ grant select, insert, update, delete on pgq_observability.health_threshold to pg
 -- which rolled-back sends, forced ticks and other consumers' retries advance as well.
 --
 -- Looks at no more than max_examined events of those that came after a snapshot, so its cost is bounded
--- whatever waits. If it examined fewer, the counts are exact; else there are at least so many.
+-- whatever waits. If it examined fewer, the counts are exact; else there are at least so many. Null where
+-- a table isn't there, or somebody has it locked: one queue's migration must not hold up a poll of all.
 --
 -- It runs with its owner's rights because the monitor role must not read event tables; all it gives away
 -- is counts and a time. It reads tables that only the engine's owner can make: a name out of the queue's
@@ -467,6 +468,7 @@ language plpgsql
 stable
 security definer
 set search_path = pg_catalog, pg_temp
+set lock_timeout = '10ms'
 as $$
 declare
     queue record;
@@ -514,6 +516,9 @@ begin
         ' from (' || array_to_string(parts, ' union all ') || ') e) e'
     into examined, ticked, late, unticked, unticked_since
     using txid_snapshot_xmax(after_snapshot), running, max_examined, owners, tick_snapshot;
+exception
+    when lock_not_available or undefined_table then
+        null;  -- unknown
 end
 $$;
 
@@ -2244,7 +2249,7 @@ grant execute on function pgq_observability.stuck_consumers(interval) to pgque_m
 -- How many events a consumer really has before it, counted in the event tables: for when a person asks.
 -- The figures of a poll are upper bounds where much waits; rolled-back sends, forced ticks and other
 -- consumers' retries are left out here. Counts up to max_events per consumer, at most a million;
--- is_capped tells that there are more. Null: the consumer's position is gone.
+-- is_capped tells that there are more. Null: the consumer's position is gone, or an event table is locked.
 create or replace function pgq_observability.exact_backlog(
     queue_name text,
     consumer text default null,        -- null: every consumer of the queue

@@ -1,7 +1,7 @@
 -- How many events a consumer really has before it, counted in the event tables: for when a person asks.
 -- The figures of a poll are upper bounds where much waits; rolled-back sends, forced ticks and other
 -- consumers' retries are left out here. Counts up to max_events per consumer, at most a million;
--- is_capped tells that there are more. Null: the consumer's position is gone.
+-- is_capped tells that there are more. Null: the consumer's position is gone, or an event table is locked.
 create or replace function {pack}.exact_backlog(
     queue_name text,
     consumer text default null,        -- null: every consumer of the queue

@@ -2,7 +2,8 @@
 -- which rolled-back sends, forced ticks and other consumers' retries advance as well.
 --
 -- Looks at no more than max_examined events of those that came after a snapshot, so its cost is bounded
--- whatever waits. If it examined fewer, the counts are exact; else there are at least so many.
+-- whatever waits. If it examined fewer, the counts are exact; else there are at least so many. Null where
+-- a table isn't there, or somebody has it locked: one queue's migration must not hold up a poll of all.
 --
 -- It runs with its owner's rights because the monitor role must not read event tables; all it gives away
 -- is counts and a time. It reads tables that only the engine's owner can make: a name out of the queue's
@@ -22,6 +23,7 @@ language plpgsql
 stable
 security definer
 set search_path = pg_catalog, pg_temp
+set lock_timeout = '10ms'
 as $$
 declare
     queue record;
@@ -69,6 +71,9 @@ begin
         ' from (' || array_to_string(parts, ' union all ') || ') e) e'
     into examined, ticked, late, unticked, unticked_since
     using {snapshot}_xmax(after_snapshot), running, max_examined, owners, tick_snapshot;
+exception
+    when lock_not_available or undefined_table then
+        null;  -- unknown
 end
 $$;
 
