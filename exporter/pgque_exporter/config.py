@@ -28,6 +28,7 @@ Where = Callable[[yaml_lines.Path], str]  # from the path of a value to a place 
 DEFAULT_LISTEN = "127.0.0.1:9718"
 DEFAULT_INTERVAL = 15.0
 DEFAULT_OTLP_TIMEOUT = 10.0
+DEFAULT_QUEUE_POINTS = 200_000
 LONGEST_DEFAULT_TIMEOUT = 10.0
 STALE_INTERVALS = 4
 
@@ -62,6 +63,8 @@ class OtlpConfig:
     headers: Mapping[str, str] = field(repr=False)
     timeout: float = DEFAULT_OTLP_TIMEOUT
     ca_file: Path | None = None
+    temporality: Literal["cumulative", "delta"] = "cumulative"
+    queue_points: int = DEFAULT_QUEUE_POINTS
 
 
 @dataclass(frozen=True)
@@ -141,6 +144,7 @@ _VARIABLES: tuple[tuple[str, str, str], ...] = (
     ("OTEL_EXPORTER_OTLP_HEADERS", "otlp", "headers"),
     ("OTEL_EXPORTER_OTLP_TIMEOUT", "otlp", "timeout"),
     ("OTEL_EXPORTER_OTLP_CERTIFICATE", "otlp", "ca_file"),
+    ("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "otlp", "temporality"),
 )
 ENVIRONMENT = ("PGQUE_DSN", *(variable for variable, _, _ in _VARIABLES))  # all that are read
 _ORIGINS: Mapping[str, tuple[str | int, ...]] = {"": (), "target": ("targets", 0), "otlp": ("otlp",)}
@@ -171,6 +175,9 @@ def _from_text(variable: str, value: str) -> object:
             what = f"{value!r} is not a number of milliseconds"
             raise UserError(what, where=variable, hint="write 10000 for 10 s")
         return f"{value}ms"
+    if variable == "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE":
+        # The specification takes any case. Low memory is what we need least of when nothing is subtracted.
+        return "cumulative" if value.lower() == "lowmemory" else value.lower()
     return value
 
 
@@ -180,6 +187,7 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SHORTEST, _LONGEST = 0.01, 86400.0
 _LONGEST_NAME = 200
+_FEWEST_POINTS, _MOST_POINTS = 5_000, 10_000_000  # at least what one request may hold
 
 
 def parse_duration(text: object) -> float:
@@ -227,6 +235,16 @@ def _protocol(value: object) -> object:
     return "http" if value == "http/protobuf" else value
 
 
+def _queue_points(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, int) or not _FEWEST_POINTS <= value <= _MOST_POINTS:
+        raise PydanticCustomError(
+            "queue_points",
+            "{given} is not a number from {fewest} to {most}|a point takes about 250 bytes of memory",
+            {"given": _quote(value), "fewest": f"{_FEWEST_POINTS:,}", "most": f"{_MOST_POINTS:,}"},
+        )
+    return value
+
+
 _Duration = Annotated[float, BeforeValidator(parse_duration)]
 _Address = Annotated[Any, BeforeValidator(parse_listen)]
 
@@ -250,6 +268,8 @@ class _RawOtlp(_Raw):
     headers: dict[str, str] = {}
     timeout: _Duration = DEFAULT_OTLP_TIMEOUT
     ca_file: str | None = None
+    temporality: Literal["cumulative", "delta"] = "cumulative"
+    queue_points: Annotated[int, BeforeValidator(_queue_points)] = DEFAULT_QUEUE_POINTS
 
 
 class _RawConfig(_Raw):
@@ -393,7 +413,15 @@ def _otlp(raw: _RawOtlp, where: Where) -> OtlpConfig:
             continue
         raise UserError("a header has characters that headers can't have", where=where(("otlp", "headers")))
     ca_file = _certificates(raw.ca_file, where(("otlp", "ca_file"))) if raw.ca_file is not None else None
-    return OtlpConfig(raw.endpoint.rstrip("/"), raw.protocol, dict(raw.headers), raw.timeout, ca_file)
+    return OtlpConfig(
+        raw.endpoint.rstrip("/"),
+        raw.protocol,
+        dict(raw.headers),
+        raw.timeout,
+        ca_file,
+        raw.temporality,
+        raw.queue_points,
+    )
 
 
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")

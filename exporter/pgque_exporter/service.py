@@ -8,7 +8,7 @@ import errno
 import logging
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import uvicorn
@@ -16,8 +16,10 @@ import uvicorn
 from pgque_exporter import catalogue as catalogue_file
 from pgque_exporter.config import Config, Listen
 from pgque_exporter.errors import UserError
-from pgque_exporter.otlp.encode import Batch, encode_service, service_resource
-from pgque_exporter.otlp.push import Ledger, Pusher
+from pgque_exporter.otlp.layout import Batch
+from pgque_exporter.otlp.ledger import Ledger
+from pgque_exporter.otlp.own import encode_own, service_resource
+from pgque_exporter.otlp.push import Pusher
 from pgque_exporter.page import Page
 from pgque_exporter.redaction import Redactor
 from pgque_exporter.state import TargetState
@@ -66,22 +68,23 @@ class Service:
         self._socket = sock
         self._catalogue = catalogue_file.load()
         self._resource = service_resource(f"{socket.gethostname()}:{port}")
-        self._telemetry = Telemetry(self._catalogue, self._resource)
+        self._temporality = config.otlp.temporality if config.otlp is not None else "cumulative"
+        self._telemetry = Telemetry(self._catalogue, self._resource, self._temporality)
         self._targets = [Target(target, self._catalogue, redact, self._polled) for target in config.targets]
         for target in config.targets:
             self._telemetry.expect(target.name)
         self._page = Page(self._catalogue, self.states, self._telemetry)
         self._pusher: Pusher | None = None
         if config.otlp is not None:
-            self._telemetry.expect_otlp()
-            self._pusher = Pusher(
+            pusher = self._pusher = Pusher(
                 config.otlp,
                 self._resource,
                 self._own_metrics,
                 config.interval,
-                self._telemetry.count_otlp,
+                self._telemetry.count_request,
                 redact,
             )
+            self._telemetry.watch_otlp(pusher.ledger, lambda: pusher.queued)
         self._tasks: list[asyncio.Task[None]] = []
 
     def states(self) -> Sequence[TargetState]:
@@ -145,11 +148,17 @@ class Service:
         self._telemetry.count_poll(outcome)
         self._page.refresh()
         if self._pusher is not None and outcome.result is not None:
-            self._pusher.push(outcome.result.snapshot)
+            self._pusher.push(outcome.result.snapshot, outcome.state.stale_at)
 
-    def _own_metrics(self) -> Batch:
-        families = target_families(self._catalogue, self.states(), time.monotonic())
-        return encode_service(self._resource, families, time.time_ns(), self._telemetry.collect())
+    def _own_metrics(self) -> Iterable[Batch]:
+        return encode_own(
+            self._catalogue,
+            self._resource,
+            target_families(self._catalogue, self.states(), time.monotonic()),
+            time.time_ns(),
+            self._telemetry.collect_for_push(),
+            self._temporality,
+        )
 
 
 class _Server(uvicorn.Server):

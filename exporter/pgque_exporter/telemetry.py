@@ -7,11 +7,12 @@ instruments keep every label set they ever saw and drop new ones beyond a limit.
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from opentelemetry.metrics import Counter, Histogram
-from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.metrics import Counter, Histogram, Observation
+from opentelemetry.sdk import metrics as sdk
 from opentelemetry.sdk.metrics.export import (
+    AggregationTemporality,
     DataPointT,
     HistogramDataPoint,
     InMemoryMetricReader,
@@ -25,6 +26,8 @@ from pgque_exporter import __version__
 from pgque_exporter.catalogue import Catalogue, Metric, MetricType, Source
 from pgque_exporter.connection import FailureKind
 from pgque_exporter.contract import DROP_REASONS
+from pgque_exporter.otlp.layout import Temporality
+from pgque_exporter.otlp.ledger import Drop, Ledger
 from pgque_exporter.snapshot import Family, HistogramFamily, HistogramSeries, Labels, Series
 from pgque_exporter.state import TargetState
 from pgque_exporter.target import PollOutcome
@@ -33,26 +36,42 @@ POLLS = "pgque.exporter.polls_total"
 SKIPPED = "pgque.exporter.polls_skipped_total"
 DURATION = "pgque.exporter.poll_duration_seconds"
 DROPPED = "pgque.exporter.series_dropped_total"
-OTLP_POINTS = "pgque.exporter.otlp_points_total"
-OTLP_OUTCOMES = ("exported", "rejected", "dropped")
+REQUESTS = "pgque.exporter.otlp_request_duration_seconds"
+POLLED_POINTS = "pgque.exporter.otlp_points_polled_total"
+SENT_POINTS = "pgque.exporter.otlp_points_sent_total"
+REJECTED_POINTS = "pgque.exporter.otlp_points_rejected_total"
+DROPPED_POINTS = "pgque.exporter.otlp_points_dropped_total"
+QUEUED_POINTS = "pgque.exporter.otlp_queue_points"
+_OF_THE_LEDGER = (POLLED_POINTS, SENT_POINTS, REJECTED_POINTS, DROPPED_POINTS)
 
 _DURATION_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _OK = "ok"
 
 
 class Telemetry:
-    """Counters and histograms about the polls and pushes of one running service."""
+    """Counters and histograms about the polls and pushes of one running service.
 
-    def __init__(self, catalogue: Catalogue, resource: Mapping[str, str]) -> None:
+    A page always shows them cumulative; `temporality` is that of those that are pushed.
+    """
+
+    def __init__(
+        self, catalogue: Catalogue, resource: Mapping[str, str], temporality: Temporality = "cumulative"
+    ) -> None:
         self._catalogue = catalogue
         self._reader = InMemoryMetricReader()
+        self._push_reader = self._reader
+        readers = [self._reader]
+        if temporality == "delta":
+            kinds = (sdk.Counter, sdk.ObservableCounter, sdk.Histogram)
+            self._push_reader = InMemoryMetricReader(dict.fromkeys(kinds, AggregationTemporality.DELTA))
+            readers.append(self._push_reader)
         # No global provider and no exit hook: two services may run in one process.
-        self._provider = MeterProvider([self._reader], Resource(resource), shutdown_on_exit=False)
-        meter = self._provider.get_meter("pgque_exporter", __version__)
+        self._provider = sdk.MeterProvider(readers, Resource(resource), shutdown_on_exit=False)
+        self._meter = meter = self._provider.get_meter("pgque_exporter", __version__)
         self._counters: dict[str, Counter] = {}
         self._histograms: dict[str, Histogram] = {}
         for metric in catalogue:
-            if metric.source is not Source.SERVICE:
+            if metric.source is not Source.SERVICE or metric.name in _OF_THE_LEDGER:
                 continue
             if metric.type is MetricType.COUNTER:
                 self._counters[metric.name] = meter.create_counter(metric.name, metric.unit, metric.help)
@@ -72,10 +91,20 @@ class Telemetry:
         for reason in DROP_REASONS:
             self._counters[DROPPED].add(0, {"database": database, "reason": reason})
 
-    def expect_otlp(self) -> None:
-        """Begin the counters of the OTLP sink at 0."""
-        for outcome in OTLP_OUTCOMES:
-            self._counters[OTLP_POINTS].add(0, {"outcome": outcome})
+    def watch_otlp(self, ledger: Ledger, queued: Callable[[], int]) -> None:
+        """Show the books of the OTLP sink; `queued` counts the points that it has not settled yet."""
+
+        def show(name: str, read: Callable[[], Iterable[tuple[int, Attributes]]]) -> None:
+            metric = self._catalogue[name]
+            counter = metric.type is MetricType.COUNTER
+            create = self._meter.create_observable_counter if counter else self._meter.create_observable_gauge
+            create(name, [lambda _: (Observation(*one) for one in read())], metric.unit, metric.help)
+
+        show(POLLED_POINTS, lambda: [(ledger.polled, None)])
+        show(SENT_POINTS, lambda: [(ledger.sent, None)])
+        show(REJECTED_POINTS, lambda: [(ledger.rejected, None)])
+        show(DROPPED_POINTS, lambda: [(ledger.dropped[one], {"reason": one.value}) for one in Drop])
+        show(QUEUED_POINTS, lambda: [(queued(), None)])
 
     def count_poll(self, outcome: PollOutcome) -> None:
         """Count a finished poll."""
@@ -90,19 +119,19 @@ class Telemetry:
                 if rows:
                     self._counters[DROPPED].add(rows, {"database": database, "reason": reason})
 
-    def count_otlp(self, outcome: str, points: int) -> None:
-        """Count points that the OTLP sink is done with."""
-        self._counters[OTLP_POINTS].add(points, {"outcome": outcome})
+    def count_request(self, result: str, seconds: float) -> None:
+        """Count a request to the collector and the time it took."""
+        self._histograms[REQUESTS].record(seconds, {"result": result})
 
-    def collect(self) -> MetricsData | None:
-        """All counters and histograms as they are now; None before anything was counted."""
-        return self._reader.get_metrics_data()
+    def collect_for_push(self) -> MetricsData | None:
+        """All instruments as they are now, of the temporality to push; None before anything was counted."""
+        return self._push_reader.get_metrics_data()
 
     def instruments(self) -> tuple[tuple[Family, ...], tuple[HistogramFamily, ...]]:
-        """The same as families, and as histograms."""
+        """All instruments as they are now: families, and histograms."""
         families: list[Family] = []
         histograms: list[HistogramFamily] = []
-        for name, points in _points(self.collect()):
+        for name, points in _points(self._reader.get_metrics_data()):
             metric = self._catalogue[name]
             numbers: list[Series] = []
             buckets: list[HistogramSeries] = []
