@@ -174,7 +174,7 @@ def test_an_encoder_remembers_only_the_last_snapshot() -> None:
     for number in range(20):
         series = (Series(labels(queue=f"q{number}"), 1),)
         encoder.encode(Snapshot("shop", number, 0, (Family(DEPTH, series),), (), 0, {}))
-    assert sum(len(known) for known in encoder._known) == 1
+    assert sum(len(known) for known in encoder._known.values()) == 1
     assert encoder.encode(Snapshot("shop", 99, 0, (), (), 0, {})).data == ()
 
 

@@ -8,8 +8,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import grpc
+import psycopg
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from psycopg import sql
 
 from pgque_exporter.config import OtlpConfig
 from pgque_exporter.connection import FailureKind
@@ -95,6 +97,24 @@ def test_series_end_once_when_the_database_is_lost_and_go_on_when_it_is_back(
         assert flags().count(1) == 2
         first, last = sent()[0], sent()[-1]
         assert (first.value, last.value, last.start_time) == (9, 11, first.start_time)
+
+
+def test_counters_start_anew_when_another_database_takes_the_name(database: Database, toy: ToyPack) -> None:
+    def sent() -> list[Point]:
+        return named(receiver, "pgque.message.sent_total")
+
+    toy.add("pgque.message.sent_total", 5, queue="q")
+    name = sql.Identifier(database.name)
+    with grpc_receiver() as receiver, pushing(receiver, database.dsn()):
+        wait_until(lambda: len(sent()) > 2, what="data")
+        with psycopg.connect(database.cluster.dsn(), autocommit=True) as admin:
+            admin.execute(sql.SQL("drop database {} with (force)").format(name))
+            admin.execute(sql.SQL("create database {}").format(name))
+        ToyPack(database.connect()).add("pgque.message.sent_total", 5000, queue="q")
+        wait_until(lambda: sent()[-1].value == 5000, what="data of the other database")
+        first = next(point for point in sent() if point.value == 5000)
+        before = sent()[0]
+        assert first.start_time == first.time > before.start_time == before.time
 
 
 def test_deltas_of_polls_and_of_the_service_itself(database: Database, toy: ToyPack) -> None:

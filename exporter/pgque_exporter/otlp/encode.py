@@ -45,7 +45,9 @@ class _Known:
     offset: int = 0
 
 
-_Shape = list[tuple[Metric, list[Hashable]]]  # what tells the series of each metric apart
+# What tells the series of a metric apart: their labels, and the bounds of a histogram's buckets.
+_Shape = list[tuple[Metric, list[Hashable]]]
+_AllKnown = dict[Metric, dict[Hashable, _Known]]
 
 # The first fields of a point in their order, with the tag before each: start time, time, value.
 _START, _TIME, _VALUE = (wire.tag(field, wire.FIXED64) for field in (2, 3, 4))
@@ -76,8 +78,7 @@ class SnapshotEncoder:
         self._resource = resource_message(attributes)
         self._temporality = temporality
         self._delta = temporality == "delta"
-        self._shape: _Shape = []
-        self._known: list[list[_Known]] = []
+        self._known: _AllKnown = {}
         self._templates: list[Template] = []
         self._complete = True  # whether every series makes a point
         self._ended = True  # whether the series known have been marked as ended
@@ -91,9 +92,13 @@ class SnapshotEncoder:
         # A clock that was set back would have counters start after the time of their points.
         anew = self._replaced(snapshot.origin) or now < self._last_time
         ended: tuple[Batch, ...] = ()
-        if anew or not self._complete or shape != self._shape:
+        if (
+            anew
+            or not self._complete
+            or shape != [(metric, [*known]) for metric, known in self._known.items()]
+        ):
             ended = self._build(snapshot, shape, now, anew=anew)
-        known = iter(self._known)
+        known = iter(known.values() for known in self._known.values())
         for family in snapshot.families:
             if family.metric.type is MetricType.COUNTER:
                 self._write_counters(family, next(known), now)
@@ -113,7 +118,7 @@ class SnapshotEncoder:
         if self._ended:
             return ()
         self._ended = True
-        return self._marks(_by_series(self._shape, self._known), time_ns)
+        return self._marks(self._known, time_ns)
 
     def _replaced(self, origin: str | None) -> bool:
         """Whether another server answers than before; an unknown one is taken for the same."""
@@ -126,50 +131,47 @@ class SnapshotEncoder:
 
     def _build(self, snapshot: Snapshot, shape: _Shape, now: int, *, anew: bool) -> tuple[Batch, ...]:
         """Lay out the requests for the snapshot's series; marks for those that it hasn't any more."""
-        gone = _by_series(self._shape, self._known)
+        before, self._known = self._known, {}
         layout = Layout(self._resource, self._temporality)
         placed: list[_Known] = []
         serialised: dict[tuple[bool, Labels], bytes] = {}  # most label sets are those of many metrics
         self._complete = True
-        self._known = []
         everything: list[Sequence[Series | HistogramSeries]] = [
             *(family.series for family in snapshot.families),
             *(histogram.series for histogram in snapshot.histograms),
         ]
         for all_series, (metric, keys) in zip(everything, shape, strict=True):
-            known: list[_Known] = []
+            old = before.get(metric, {})
+            known = self._known[metric] = {}
             for series, key in zip(all_series, keys, strict=True):
-                old = gone.pop((metric, key), None)
-                attributes = old.attributes if old else _attributes(metric, series.labels, serialised)
-                going_on = old is not None and not anew
-                if old is not None and going_on:
-                    entry = _Known(attributes, old.start, old.value, old.counts)
-                else:
+                entry = old.pop(key, None)
+                new = entry is None or anew
+                if entry is None or new:
+                    attributes = entry.attributes if entry else _attributes(metric, series.labels, serialised)
                     entry = _first_seen(series, attributes, now)
-                known.append(entry)
-                if self._delta and metric.type is not MetricType.GAUGE and not going_on:
+                known[key] = entry
+                if new and self._delta and metric.type is not MetricType.GAUGE:
                     self._complete = False
                 else:
-                    layout.add(metric, _blank(metric, series) + attributes)
+                    layout.add(metric, _blank(metric, series) + entry.attributes)
                     placed.append(entry)
-            self._known.append(known)
-        self._shape = shape
         self._templates = layout.templates()
         places = ((one.buffer, offset) for one in self._templates for offset in one.offsets)
         for entry, (buffer, offset) in zip(placed, places, strict=True):
             entry.buffer, entry.offset = buffer, offset
-        return () if self._ended else self._marks(gone, now)
+        return () if self._ended else self._marks(before, now)
 
-    def _marks(self, ended: Mapping[tuple[Metric, Hashable], _Known], time_ns: int) -> tuple[Batch, ...]:
+    def _marks(self, ended: _AllKnown, time_ns: int) -> tuple[Batch, ...]:
         layout = Layout(self._resource, self._temporality)
-        for (metric, _), entry in ended.items():
+        for metric, known in ended.items():
             if metric.type is MetricType.GAUGE or not self._delta:  # a difference ends by itself
-                layout.add(metric, _mark(metric, entry, time_ns))
+                for entry in known.values():
+                    layout.add(metric, _mark(metric, entry, time_ns))
         return layout.batches()
 
     # --- values ----------------------------------------------------------------------------------
 
-    def _write_counters(self, family: Family, known: list[_Known], now: int) -> None:
+    def _write_counters(self, family: Family, known: Iterable[_Known], now: int) -> None:
         last, delta, pack = self._last_time, self._delta, _COUNTER.pack_into
         for series, entry in zip(family.series, known, strict=True):
             value = series.value
@@ -183,7 +185,7 @@ class SnapshotEncoder:
                 pack(entry.buffer, entry.offset, _START, start, _TIME, now, _VALUE, shown)
             entry.value = value
 
-    def _write_histograms(self, family: HistogramFamily, known: list[_Known], now: int) -> None:
+    def _write_histograms(self, family: HistogramFamily, known: Iterable[_Known], now: int) -> None:
         for series, entry in zip(family.series, known, strict=True):
             fell = any(count < before for count, before in zip(series.counts, entry.counts, strict=True))
             if fell:
@@ -199,7 +201,7 @@ class SnapshotEncoder:
             entry.counts, entry.value = series.counts, series.total
 
 
-def _write_gauges(family: Family, known: list[_Known], now: int) -> None:
+def _write_gauges(family: Family, known: Iterable[_Known], now: int) -> None:
     pack = _GAUGE.pack_into
     for series, entry in zip(family.series, known, strict=True):
         pack(entry.buffer, entry.offset, _TIME, now, _VALUE, series.value)
@@ -223,14 +225,6 @@ def _shape(snapshot: Snapshot) -> _Shape:
         (family.metric, [(one.labels, one.bounds) for one in family.series]) for family in snapshot.histograms
     )
     return shape
-
-
-def _by_series(shape: _Shape, known: Iterable[Iterable[_Known]]) -> dict[tuple[Metric, Hashable], _Known]:
-    return {
-        (metric, key): entry
-        for (metric, keys), entries in zip(shape, known, strict=True)
-        for key, entry in zip(keys, entries, strict=True)
-    }
 
 
 def _first_seen(series: Series | HistogramSeries, attributes: bytes, now: int) -> _Known:

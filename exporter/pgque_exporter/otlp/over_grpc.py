@@ -26,8 +26,6 @@ _RETRYABLE = frozenset(
         grpc.StatusCode.DATA_LOSS,
     }
 )
-# What a collector that finds the points wrong, or the request too large, answers.
-_CONTENT = frozenset({grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED})
 _OPTIONS = (
     # Left alone, a channel waits up to two minutes before it looks for a lost collector again, and
     # 20 s for one that doesn't answer. When to try is ours to decide.
@@ -89,7 +87,7 @@ def _failure(error: Any) -> Retry | Rejected:
     # A collector that is out of something says so for good, unless it names a time to come back.
     if code in _RETRYABLE or (code is grpc.StatusCode.RESOURCE_EXHAUSTED and delay is not None):
         return Retry(message, delay)
-    return Rejected(message, content=code in _CONTENT)
+    return Rejected(message, content=code is grpc.StatusCode.INVALID_ARGUMENT)
 
 
 def _status(error: Any) -> Status:
