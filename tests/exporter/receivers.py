@@ -76,8 +76,13 @@ class Trickle:
     head: bool = False
 
 
+@dataclass(frozen=True)
+class Flood:
+    """Over HTTP: a body without an end, as fast as it is read."""
+
+
 OK = Partial(0)
-Answer = Partial | Failure | Reply | Hang | Trickle
+Answer = Partial | Failure | Reply | Hang | Trickle | Flood
 
 
 def status_with_delay(delay: float, message: str = "") -> Status:
@@ -172,6 +177,8 @@ def http_receiver(
                 receiver.ended.wait()
             elif isinstance(answer, Trickle):
                 self.trickle(head=answer.head)
+            elif isinstance(answer, Flood):
+                self.flood()
             elif isinstance(answer, Partial):
                 self.reply(Reply(200, PROTOBUF, answer.serialised()))
             else:
@@ -194,6 +201,12 @@ def http_receiver(
                 self.wfile.write(start)
                 while not receiver.ended.wait(0.02):
                     self.wfile.write(b"x")
+
+        def flood(self) -> None:
+            with suppress(OSError):
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n")
+                while not receiver.ended.is_set():
+                    self.wfile.write(b" " * 65536)
 
         def log_message(self, *_: Any) -> None:
             pass
