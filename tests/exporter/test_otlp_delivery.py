@@ -547,3 +547,20 @@ def test_the_books_balance_in_a_hostile_world(protocol: str, temporality: str) -
         assert hostile.accepted >= ledger.sent > 0
         if hostile.requests == results["ok"] + results["partial"]:
             assert (ledger.sent, ledger.rejected) == (hostile.accepted, hostile.rejected)
+
+
+def test_a_mistake_of_ours_costs_what_it_is_about_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+    def own_metrics() -> Sequence[Any]:
+        raise ZeroDivisionError
+
+    async def work(pusher: Pusher) -> None:
+        for taken_at in (1000.0, float("nan"), 2000.0):  # no point in time can be made of the second
+            pusher.push(snapshot(1, 2, taken_at=taken_at), time.monotonic() + FRESH)
+            await settled(pusher)
+        await until(lambda: "own metrics could not" in caplog.text)
+        pusher.push(snapshot(1, 2, taken_at=3000), time.monotonic() + FRESH)
+        await settled(pusher)
+
+    with http_receiver() as receiver:
+        ledger = push(otlp(receiver.url, "http"), work, own_metrics=own_metrics, interval=0.05)
+        assert books(ledger) == (6, 0, {"encoding": 2})

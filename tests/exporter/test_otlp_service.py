@@ -27,6 +27,8 @@ from tests.exporter.test_otlp_encode import of
 from tests.support.collector import Point, run_collector
 from tests.support.database import Database, wait_until
 
+pytestmark = pytest.mark.servers("pg18")  # what is tested isn't the server's
+
 BOTH = pytest.mark.parametrize("protocol", ["grpc", "http"])
 RESOURCE = service_resource("here:1")
 

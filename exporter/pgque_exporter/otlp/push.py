@@ -61,6 +61,10 @@ class _Database:
     lifetime: float = 0.0
     removed: bool = False
 
+    def due(self, clock: float) -> bool:
+        """Whether there is something to do at this monotonic time."""
+        return self.waiting is not None or self.removed or clock >= self.stale_at
+
 
 class Pusher:
     """Pushes each snapshot once, and every `interval` seconds the service's own metrics."""
@@ -168,36 +172,42 @@ class Pusher:
             self._push_own()
 
     def _push_own(self) -> None:
-        stale_at = time.monotonic() + _OWN_STALE_INTERVALS * self._interval
-        self._polled_and_put(self._own_metrics(), stale_at)
+        try:
+            batches = self._own_metrics()
+        except Exception:  # it costs this push of them, and nothing else
+            log.exception("the service's own metrics could not be encoded")
+            return
+        self._polled_and_put(batches, time.monotonic() + _OWN_STALE_INTERVALS * self._interval)
 
     # --- snapshots -------------------------------------------------------------------------------
 
     async def _encode_all(self) -> None:
         while True:
             self._wake.clear()
-            for name, database in list(self._databases.items()):
+            clock = time.monotonic()
+            due = [(name, one) for name, one in self._databases.items() if one.due(clock)]
+            for name, database in due:
                 await self._advance(name, database)
-            if any(one.waiting is not None or one.removed for one in self._databases.values()):
+            if due:
                 continue
             if self._closing:
                 return
             next_end = min((one.stale_at for one in self._databases.values()), default=math.inf)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(next_end - time.monotonic() if next_end < math.inf else None):
+                async with asyncio.timeout(next_end - clock if next_end < math.inf else None):
                     await self._wake.wait()
 
     async def _advance(self, name: str, database: _Database) -> None:
-        """Encode what waits; end the series of a database that was removed or is silent for too long."""
+        """Encode what waits; else the database was removed or is silent for too long, and its series end."""
         if database.waiting is not None:
             snapshot, database.waiting = database.waiting, None
             await self._encode(database, snapshot, database.stale_at)
-        elif database.removed or time.monotonic() >= database.stale_at:
-            marks = database.encoder.end(time.time_ns())
-            self._polled_and_put(marks, time.monotonic() + database.lifetime)
-            database.stale_at = math.inf
-            if database.removed:
-                del self._databases[name]
+            return
+        marks = database.encoder.end(time.time_ns())
+        self._polled_and_put(marks, time.monotonic() + database.lifetime)
+        database.stale_at = math.inf
+        if database.removed:
+            del self._databases[name]
 
     async def _encode(self, database: _Database, snapshot: Snapshot, stale_at: float) -> None:
         self._encoding = snapshot.points
