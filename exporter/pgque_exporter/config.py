@@ -42,6 +42,22 @@ class Listen:
 
 
 @dataclass(frozen=True)
+class Limits:
+    """How much is exported. Series are counted as on a page: a line each.
+
+    series             of all targets together
+    series_per_target  of one
+    labels             of one series, `engine` and `database` included
+    label_length       characters of a label's value
+    """
+
+    series: int = 500_000
+    series_per_target: int = 100_000
+    labels: int = 30
+    label_length: int = 1024
+
+
+@dataclass(frozen=True)
 class TargetConfig:
     """One database. Times in seconds; `name` is the value of the `database` label."""
 
@@ -52,6 +68,7 @@ class TargetConfig:
     timeout: float = LONGEST_DEFAULT_TIMEOUT
     stale_after: float = DEFAULT_INTERVAL * STALE_INTERVALS
     packs: tuple[str, ...] = ()
+    limits: Limits = Limits()
 
 
 @dataclass(frozen=True)
@@ -76,6 +93,7 @@ class Config:
     targets: tuple[TargetConfig, ...]
     otlp: OtlpConfig | None
     log_level: str
+    limits: Limits = Limits()
 
 
 def load_file(path: str | Path) -> Config:
@@ -272,6 +290,16 @@ class _RawOtlp(_Raw):
     queue_points: Annotated[int, BeforeValidator(_queue_points)] = DEFAULT_QUEUE_POINTS
 
 
+_Count = Annotated[int, Field(ge=1, le=100_000_000)]
+
+
+class _RawLimits(_Raw):
+    series: _Count = Limits.series
+    series_per_target: _Count = Limits.series_per_target
+    labels: _Count = Limits.labels
+    label_length: _Count = Limits.label_length
+
+
 class _RawConfig(_Raw):
     listen: _Address = Field(default=DEFAULT_LISTEN, validate_default=True)
     interval: _Duration = DEFAULT_INTERVAL
@@ -280,6 +308,7 @@ class _RawConfig(_Raw):
     targets: list[_RawTarget] = Field(min_length=1)
     otlp: _RawOtlp | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    limits: _RawLimits = _RawLimits()
 
 
 # --- errors --------------------------------------------------------------------------------------
@@ -287,6 +316,9 @@ class _RawConfig(_Raw):
 _SIMPLE = {
     "missing": "is missing",
     "string_type": "must be text, in quotes",
+    "int_type": "must be a whole number",
+    "greater_than_equal": "must be at least 1",
+    "less_than_equal": "must be at most 100,000,000",
     "list_type": "must be a list",
     "dict_type": "must be a mapping of names to texts",
     "model_type": "must hold `key: value` lines",
@@ -315,7 +347,7 @@ def _first_error(error: ValidationError, where: Where) -> UserError:
 
 
 def _model_at(path: tuple[int | str, ...]) -> type[BaseModel]:
-    models: dict[str, type[BaseModel]] = {"targets": _RawTarget, "otlp": _RawOtlp}
+    models: dict[str, type[BaseModel]] = {"targets": _RawTarget, "otlp": _RawOtlp, "limits": _RawLimits}
     return models.get(str(path[0]) if path else "", _RawConfig)
 
 
@@ -342,6 +374,7 @@ def _build(raw: _RawConfig, where: Where) -> Config:
         targets=tuple(targets),
         otlp=_otlp(raw.otlp, where) if raw.otlp else None,
         log_level=raw.log_level,
+        limits=Limits(**raw.limits.model_dump()),
     )
 
 
@@ -366,7 +399,16 @@ def _target(raw: _RawConfig, target: _RawTarget, index: int, where: Where) -> Ta
     password_file = None
     if target.password_file is not None:
         password_file = _readable(target.password_file, where((*path, "password_file")))
-    return TargetConfig(name, target.dsn, password_file, interval, timeout, stale_after, tuple(target.packs))
+    return TargetConfig(
+        name,
+        target.dsn,
+        password_file,
+        interval,
+        timeout,
+        stale_after,
+        tuple(target.packs),
+        Limits(**raw.limits.model_dump()),
+    )
 
 
 def _check_dsn(dsn: str, where: str) -> str:

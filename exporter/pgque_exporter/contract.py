@@ -20,18 +20,29 @@ import psycopg
 from psycopg import AsyncCursor, sql
 
 from pgque_exporter.catalogue import Catalogue, Metric, MetricType, Source
-from pgque_exporter.config import TargetConfig
+from pgque_exporter.config import Limits, TargetConfig
 from pgque_exporter.connection import Connection, FailureKind, PollError, classified
 from pgque_exporter.histograms import BUCKET, HistogramRows, histogram_families, histogram_part
+from pgque_exporter.limits import TARGET_LIMIT, TOTAL_LIMIT, SeriesLimit
 from pgque_exporter.redaction import Redactor
 from pgque_exporter.snapshot import Family, HealthCheck, Labels, Series, Snapshot
 
 BOUND = "le"
 CONTRACT_LABELS = ("queue", "consumer", "check", "state", BOUND)
-LONGEST_LABEL = 1024
 HEALTH_STATE = "pgque.queue.health_state"
 HEALTH_STATUS = "pgque.queue.health_status"
-DROP_REASONS = ("unknown_metric", "invalid_label", "duplicate", "no_value", "invalid_histogram")
+INVALID_LABEL, LONG_LABEL, MANY_LABELS = "invalid_label", "label_too_long", "too_many_labels"
+DROP_REASONS = (
+    "unknown_metric",
+    INVALID_LABEL,
+    LONG_LABEL,
+    MANY_LABELS,
+    "duplicate",
+    "no_value",
+    "invalid_histogram",
+    TARGET_LIMIT,
+    TOTAL_LIMIT,
+)
 _STATES: dict[str, float | None] = {
     "ok": 0.0,
     "warning": 1.0,
@@ -105,12 +116,13 @@ order by n.nspname
 """
 
 # Whatever types the columns of a pack have: a number for a name must not reach those who expect a text.
+# The names become label values, and each check a state set of every queue: neither may be without end.
 _INFO: LiteralString = """
-select engine::text, engine_version::text, pack_version::text,
+select left(engine::text, 200), left(engine_version::text, 200), left(pack_version::text, 200),
     array(select check_name::text from {schema}.health_checks()
-        where subject = 'queue' and check_name::text <> ''),
+        where subject = 'queue' and length(check_name::text) between 1 and 200 limit 100),
     array(select check_name::text from {schema}.health_checks()
-        where subject = 'consumer' and check_name::text <> '')
+        where subject = 'consumer' and length(check_name::text) between 1 and 200 limit 100)
 from {schema}.observability_info()
 """
 
@@ -146,6 +158,7 @@ async def poll(
     config: TargetConfig,
     catalogue: Catalogue,
     cache: LabelCache,
+    limit: SeriesLimit,
     redact: Redactor,
 ) -> PollResult:
     """Poll every pack of the database in one read-only transaction.
@@ -177,7 +190,9 @@ async def poll(
     if not read:
         raise failures[0].error
     # Off the event loop: ten thousand rows take it tens of milliseconds.
-    snapshot = await asyncio.to_thread(_assemble, config.name, read, catalogue, cache, taken_at, started)
+    snapshot = await asyncio.to_thread(
+        _assemble, config.name, read, catalogue, cache, limit, taken_at, started
+    )
     snapshot = replace(snapshot, origin=origin)
     packs = tuple(rows.pack for rows in read)
     return PollResult(_server_version(connection), snapshot, packs, ignored, tuple(failures))
@@ -331,10 +346,11 @@ class LabelCache:
     It holds what the last poll saw and nothing older, so that series that come and go can't fill the memory.
     """
 
-    def __init__(self, database: str) -> None:
+    def __init__(self, database: str, limits: Limits) -> None:
         self._database = database
-        self._previous: dict[tuple[str, str], _Parsed | None] = {}
-        self._current: dict[tuple[str, str], _Parsed | None] = {}
+        self._limits = limits
+        self._previous: dict[tuple[str, str], _Parsed | str] = {}
+        self._current: dict[tuple[str, str], _Parsed | str] = {}
         self._previous_sets: dict[Labels, tuple[Labels, ...]] = {}
         self._current_sets: dict[Labels, tuple[Labels, ...]] = {}
 
@@ -343,8 +359,8 @@ class LabelCache:
         self._previous, self._current = self._current, {}
         self._previous_sets, self._current_sets = self._current_sets, {}
 
-    def get(self, engine: str, text: str | None) -> _Parsed | None:
-        """The label set; None if it isn't one."""
+    def get(self, engine: str, text: str | None) -> _Parsed | str:
+        """The label set; if it can't be used, the reason as a text."""
         key = (engine, text or "{}")
         current, previous = self._current, self._previous
         try:
@@ -361,21 +377,23 @@ class LabelCache:
         self._current_sets[check] = labels
         return labels
 
-    def _parse(self, engine: str, text: str) -> _Parsed | None:
+    def _parse(self, engine: str, text: str) -> _Parsed | str:
         try:
             given = json.loads(text)
         except (ValueError, RecursionError):  # no JSON, a number of thousands of digits, nested too deeply
-            return None
+            return INVALID_LABEL
         if not isinstance(given, dict) or not all(_is_label(*pair) for pair in given.items()):
-            return None
+            return INVALID_LABEL
         # An empty value is the same as no label to Prometheus, and so must not make a second series.
         names = tuple(name for name in CONTRACT_LABELS if given.get(name))
-        base = (("engine", engine), ("database", self._database))
-        return _Parsed(base + tuple((name, given[name]) for name in names), frozenset(names))
+        if any(len(given[name]) > self._limits.label_length for name in names):
+            return LONG_LABEL
+        labels = (("engine", engine), ("database", self._database), *((name, given[name]) for name in names))
+        return _Parsed(labels, frozenset(names)) if len(labels) <= self._limits.labels else MANY_LABELS
 
 
 def _is_label(name: str, value: object) -> bool:
-    if name not in CONTRACT_LABELS or not isinstance(value, str) or len(value) > LONGEST_LABEL:
+    if name not in CONTRACT_LABELS or not isinstance(value, str):
         return False
     try:
         value.encode()
@@ -388,8 +406,8 @@ def _in_trouble(rows: _Rows, cache: LabelCache) -> bool:
     for name, texts, values in rows.metrics:
         if name == HEALTH_STATE:
             for text, value in zip(texts, values, strict=True):
-                parsed = cache.get(rows.pack.engine, text) if _number(value) else None
-                if parsed is not None and ("state", "ok") not in parsed.labels:
+                parsed = cache.get(rows.pack.engine, text) if _number(value) else ""
+                if isinstance(parsed, _Parsed) and ("state", "ok") not in parsed.labels:
                     return True
     return False
 
@@ -399,6 +417,7 @@ def _assemble(
     read: Sequence[_Rows],
     catalogue: Catalogue,
     cache: LabelCache,
+    limit: SeriesLimit,
     taken_at: float,
     started: float,
 ) -> Snapshot:
@@ -424,6 +443,8 @@ def _assemble(
         if series.get(metric.name)
     )
     whole, dropped["invalid_histogram"] = histogram_families(catalogue, histograms)
+    families, whole, excess = limit.apply(families, whole)
+    dropped |= excess
     states = [(labels, value) for labels, value in series.get(HEALTH_STATE, {}).items() if value]
     return Snapshot(
         database=database,
@@ -456,8 +477,11 @@ def _collect(
     counter = metric.type is MetricType.COUNTER
     for text, value_text in zip(texts, values, strict=True):
         parsed = cache.get(engine, text)
-        if parsed is None or not parsed.names <= allowed:
-            dropped["invalid_label"] += 1
+        if isinstance(parsed, str):
+            dropped[parsed] += 1
+            continue
+        if not parsed.names <= allowed:
+            dropped[INVALID_LABEL] += 1
             continue
         if parsed.labels in found:
             dropped["duplicate"] += 1
@@ -484,8 +508,11 @@ def _collect_part(
     allowed = frozenset((*metric.labels, BOUND))
     for text, value_text in zip(texts, values, strict=True):
         parsed = cache.get(engine, text)
-        if parsed is None or not parsed.names <= allowed or (BOUND in parsed.names) != (part == BUCKET):
-            dropped["invalid_label"] += 1
+        if isinstance(parsed, str):
+            dropped[parsed] += 1
+            continue
+        if not parsed.names <= allowed or (BOUND in parsed.names) != (part == BUCKET):
+            dropped[INVALID_LABEL] += 1
             continue
         value = _number(value_text)
         if value is None or value < 0:
@@ -495,7 +522,7 @@ def _collect_part(
             if not found.add(part, parsed.labels, value):
                 dropped["duplicate"] += 1
         except ValueError:
-            dropped["invalid_label"] += 1
+            dropped[INVALID_LABEL] += 1
 
 
 def _complete_health(

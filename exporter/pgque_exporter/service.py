@@ -16,6 +16,7 @@ import uvicorn
 from pgque_exporter import catalogue as catalogue_file
 from pgque_exporter.config import Config, Listen
 from pgque_exporter.errors import UserError
+from pgque_exporter.limits import SeriesBudget
 from pgque_exporter.otlp.layout import Batch
 from pgque_exporter.otlp.ledger import Ledger
 from pgque_exporter.otlp.own import encode_own, service_resource
@@ -70,7 +71,10 @@ class Service:
         self._resource = service_resource(f"{socket.gethostname()}:{port}")
         self._temporality = config.otlp.temporality if config.otlp is not None else "cumulative"
         self._telemetry = Telemetry(self._catalogue, self._resource, self._temporality)
-        self._targets = [Target(target, self._catalogue, redact, self._polled) for target in config.targets]
+        budget = SeriesBudget(config.limits.series)
+        self._targets = [
+            Target(target, self._catalogue, redact, budget, self._polled) for target in config.targets
+        ]
         for target in config.targets:
             self._telemetry.expect(target.name)
         self._page = Page(self._catalogue, self.states, self._telemetry)

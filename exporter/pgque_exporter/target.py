@@ -21,6 +21,7 @@ from pgque_exporter.connection import (
     settle,
 )
 from pgque_exporter.contract import LabelCache, PollResult, poll
+from pgque_exporter.limits import SeriesBudget, SeriesLimit
 from pgque_exporter.redaction import Redactor
 from pgque_exporter.state import Failure, TargetState
 
@@ -50,11 +51,13 @@ class Target:
         config: TargetConfig,
         catalogue: Catalogue,
         redact: Redactor,
+        budget: SeriesBudget,
         publish: Callable[[PollOutcome], None],
     ) -> None:
         self.config = config
         self.state = TargetState(config.name, config.interval, config.stale_after)
-        self._poller = Poller(config, catalogue, redact)
+        self._poller = Poller(config, catalogue, redact, budget)
+        self._budget = budget
         self._publish = publish
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -74,6 +77,7 @@ class Target:
                 await asyncio.wait({stopping}, timeout=grid - time.monotonic())
         finally:
             stopping.cancel()
+            self._budget.release(self.config.name)
             await self._poller.close()
 
     async def _poll(self, stopping: asyncio.Task[bool]) -> tuple[PollResult | None, PollError | None]:
@@ -121,11 +125,14 @@ class Target:
 class Poller:
     """Polls one database within its deadline over a connection that it keeps."""
 
-    def __init__(self, config: TargetConfig, catalogue: Catalogue, redact: Redactor) -> None:
+    def __init__(
+        self, config: TargetConfig, catalogue: Catalogue, redact: Redactor, budget: SeriesBudget
+    ) -> None:
         self._config = config
         self._catalogue = catalogue
         self._redact = redact
-        self._cache = LabelCache(config.name)
+        self._cache = LabelCache(config.name, config.limits)
+        self._limit = SeriesLimit(config.name, config.limits, budget)
         self._connection: Connection | None = None
 
     async def poll(self, stopping: asyncio.Task[bool] | None = None) -> PollResult:
@@ -160,7 +167,9 @@ class Poller:
             if connection is None:
                 connection = self._connection = await connect(self._config, self._redact)
             try:
-                return await poll(connection, self._config, self._catalogue, self._cache, self._redact)
+                return await poll(
+                    connection, self._config, self._catalogue, self._cache, self._limit, self._redact
+                )
             except PollError:
                 given_up = self._connection is not connection
                 if given_up or not connection.broken:
@@ -175,7 +184,7 @@ class Poller:
 
 async def poll_once(config: TargetConfig, catalogue: Catalogue, redact: Redactor) -> PollResult:
     """Connect, poll, disconnect. Raises PollError; never takes much longer than the target's timeout."""
-    poller = Poller(config, catalogue, redact)
+    poller = Poller(config, catalogue, redact, SeriesBudget(config.limits.series))
     try:
         return await poller.poll()
     except PollError:

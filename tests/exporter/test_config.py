@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pgque_exporter.config import Config, Listen, load_environment, load_file, misspelt
+from pgque_exporter.config import Config, Limits, Listen, load_environment, load_file, misspelt
 from pgque_exporter.errors import UserError
 
 GOOD = """\
@@ -55,6 +55,12 @@ def test_a_full_file_becomes_a_config(tmp_path: Path) -> None:
     assert (config.otlp.temporality, config.otlp.queue_points) == ("delta", 50_000)
 
 
+def test_limits_are_those_of_each_target_and_of_all(tmp_path: Path) -> None:
+    config = load_file(write(tmp_path, f"{TARGET}limits:\n  series: 5000\n  label_length: 100\n"))
+    assert config.limits == config.targets[0].limits == Limits(series=5000, label_length=100)
+    assert load_file(write(tmp_path, TARGET)).limits == Limits()
+
+
 def test_defaults_follow_from_the_interval(tmp_path: Path) -> None:
     config = load_file(write(tmp_path, "interval: 2s\ntargets:\n  - dsn: dbname=shop\n"))
     assert (config.targets[0].timeout, config.targets[0].stale_after) == (2.0, 8.0)
@@ -97,7 +103,7 @@ MISTAKES = {
     "bad duration": (TARGET + "    timeout: 5 sec\n", 3, "timeout: '5 sec' is not a duration"),
     "duration too long": (f"interval: 25h\n{TARGET}", 1, "'25h' is out of range"),
     "zero duration": (f"\ninterval: 0s\n{TARGET}", 2, "'0s' is out of range"),
-    "number as a key": (f"5: x\n{TARGET}", 1, "unknown key 5. Known here: interval, listen"),
+    "number as a key": (f"5: x\n{TARGET}", 1, "unknown key 5. Known here: interval, limits, listen"),
     "number as a target's key": (TARGET + "    5: x\n", 3, "unknown key 5. Known here: dsn, interval"),
     "stale before the next poll ends": (
         f"stale_after: 24s\n{TARGET}",
@@ -179,6 +185,15 @@ MISTAKES = {
         )
         for text in ("4999", "10000001", "many", "true", "1e6")
     },
+    "limits no mapping": (f"{TARGET}limits: 5\n", 3, "limits must hold `key: value` lines"),
+    "unknown limit": (f"{TARGET}limits:\n  serie: 5\n", 4, "unknown key 'serie'. Did you mean series?"),
+    "limit no number": (f"{TARGET}limits:\n  series: '5'\n", 4, "series must be a whole number"),
+    "limit of nothing": (f"{TARGET}limits:\n  labels: 0\n", 4, "labels must be at least 1"),
+    "limit without end": (
+        f"{TARGET}limits:\n  label_length: 1000000000\n",
+        4,
+        "label_length must be at most 100,000,000",
+    ),
     "log level": (f"log_level: loud\n{TARGET}", 1, "log_level must be 'debug', 'info', 'warning' or 'error'"),
     "key twice": (f"{TARGET}interval: 1s\ninterval: 2s\n", 4, "'interval' stands here a second time"),
     "bad syntax": ("targets: [\n", 2, "not valid YAML"),

@@ -10,8 +10,10 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
+from pgque_exporter.config import Limits
 from pgque_exporter.connection import FailureKind, PollError
 from pgque_exporter.contract import LabelCache, PollResult
+from pgque_exporter.limits import SeriesBudget
 from pgque_exporter.redaction import Redactor
 from pgque_exporter.snapshot import HistogramSeries
 from pgque_exporter.target import Poller
@@ -83,7 +85,13 @@ def test_bad_rows_are_counted_and_cost_only_themselves(database: Database, toy: 
         "pgque.queue.depth": {"good": 7.0},
         "pgque.queue.unticked_events": {"tiny": 0.0},
     }
-    assert dropped(result) == {"unknown_metric": 4, "invalid_label": 11, "duplicate": 1, "no_value": 6}
+    assert dropped(result) == {
+        "unknown_metric": 4,
+        "invalid_label": 10,
+        "label_too_long": 1,
+        "duplicate": 1,
+        "no_value": 6,
+    }
 
 
 # What the types json and text let pass, and jsonb doesn't.
@@ -476,7 +484,7 @@ def test_a_poll_leaves_no_transaction_behind(database: Database, toy: ToyPack) -
     connection = database.connect()
 
     async def twice() -> list[str]:
-        poller = Poller(target(database.dsn()), CATALOGUE, Redactor())
+        poller = Poller(target(database.dsn()), CATALOGUE, Redactor(), SeriesBudget(1000))
         states = []
         try:
             await poller.poll()
@@ -498,7 +506,7 @@ def test_a_poll_leaves_no_transaction_behind(database: Database, toy: ToyPack) -
 
 
 def test_the_label_cache_holds_one_poll_only() -> None:
-    cache = LabelCache("shop")
+    cache = LabelCache("shop", Limits())
     for number in range(100):
         cache.begin()
         cache.get("toy", f'{{"queue": "q{number}"}}')

@@ -62,12 +62,14 @@ def test_the_readme_names_every_setting() -> None:
         (ROOT / "README.md").read_text("utf-8").partition("| file | environment |")[2].partition("\n\n")[0]
     )
     keys: list[str] = []
+    sections = ("targets", "otlp", "limits")
     for prefix, model in (
         ("", config._RawConfig),
         ("targets[].", config._RawTarget),
         ("otlp.", config._RawOtlp),
+        ("limits.", config._RawLimits),
     ):
-        keys += [prefix + name for name in model.model_fields if prefix + name not in ("targets", "otlp")]
+        keys += [prefix + name for name in model.model_fields if prefix + name not in sections]
     assert sorted(re.findall(r"`([a-z_.\[\]]+)`", "\n".join(column(section, 1)))) == sorted(keys)
     named = re.findall(r"`([A-Z_]+)`", "\n".join(column(section, 2)))
     assert sorted(named) == sorted(config.ENVIRONMENT)
