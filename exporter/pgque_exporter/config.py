@@ -24,6 +24,7 @@ from pgque_exporter import yaml_lines
 from pgque_exporter.errors import UserError
 
 Where = Callable[[yaml_lines.Path], str]  # from the path of a value to a place that a person can find
+Models = Mapping[tuple[str, ...], type[BaseModel]]  # by the names on the way to them
 
 DEFAULT_LISTEN = "127.0.0.1:9718"
 DEFAULT_INTERVAL = 15.0
@@ -94,6 +95,8 @@ class Config:
     otlp: OtlpConfig | None
     log_level: str
     limits: Limits = Limits()
+    health_listen: Listen | None = None
+    web_config: Path | None = None
 
 
 def load_file(path: str | Path) -> Config:
@@ -110,7 +113,7 @@ def load_file(path: str | Path) -> Config:
     try:
         raw = _RawConfig.model_validate(data)
     except ValidationError as error:
-        raise _first_error(error, document.where) from None
+        raise first_error(error, document.where, _MODELS) from None
     return _build(raw, document.where)
 
 
@@ -145,7 +148,7 @@ def load_environment(environ: Mapping[str, str], *, dsn: str | None = None) -> C
     try:
         raw = _RawConfig.model_validate(data)
     except ValidationError as error:
-        raise _first_error(error, where) from None
+        raise first_error(error, where, _MODELS) from None
     return _build(raw, where)
 
 
@@ -153,6 +156,8 @@ _LIBPQ_VARIABLES = ("PGHOST", "PGHOSTADDR", "PGSERVICE", "PGDATABASE")  # those 
 _VARIABLES: tuple[tuple[str, str, str], ...] = (
     ("PGQUE_PASSWORD_FILE", "target", "password_file"),
     ("PGQUE_LISTEN", "", "listen"),
+    ("PGQUE_HEALTH_LISTEN", "", "health_listen"),
+    ("PGQUE_WEB_CONFIG", "", "web_config"),
     ("PGQUE_INTERVAL", "", "interval"),
     ("PGQUE_TIMEOUT", "", "timeout"),
     ("PGQUE_STALE_AFTER", "", "stale_after"),
@@ -267,11 +272,13 @@ _Duration = Annotated[float, BeforeValidator(parse_duration)]
 _Address = Annotated[Any, BeforeValidator(parse_listen)]
 
 
-class _Raw(BaseModel):
+class RawModel(BaseModel):
+    """Raw input: no key unknown, no type guessed, no value in an error."""
+
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
 
 
-class _RawTarget(_Raw):
+class _RawTarget(RawModel):
     dsn: str
     name: str | None = None
     password_file: str | None = None
@@ -280,7 +287,7 @@ class _RawTarget(_Raw):
     packs: list[str] = []
 
 
-class _RawOtlp(_Raw):
+class _RawOtlp(RawModel):
     endpoint: str
     protocol: Annotated[Literal["grpc", "http"], BeforeValidator(_protocol)] = "http"
     headers: dict[str, str] = {}
@@ -293,15 +300,17 @@ class _RawOtlp(_Raw):
 _Count = Annotated[int, Field(ge=1, le=100_000_000)]
 
 
-class _RawLimits(_Raw):
+class _RawLimits(RawModel):
     series: _Count = Limits.series
     series_per_target: _Count = Limits.series_per_target
     labels: _Count = Limits.labels
     label_length: _Count = Limits.label_length
 
 
-class _RawConfig(_Raw):
+class _RawConfig(RawModel):
     listen: _Address = Field(default=DEFAULT_LISTEN, validate_default=True)
+    health_listen: _Address | None = None
+    web_config: str | None = None
     interval: _Duration = DEFAULT_INTERVAL
     timeout: _Duration | None = None
     stale_after: _Duration | None = None
@@ -326,7 +335,8 @@ _SIMPLE = {
 }
 
 
-def _first_error(error: ValidationError, where: Where) -> UserError:
+def first_error(error: ValidationError, where: Where, models: Models) -> UserError:
+    """What to tell a person about the first of the mistakes that pydantic found."""
     first = error.errors(include_url=False, include_input=False)[0]
     path = first["loc"]
     key = next((str(step) for step in reversed(path) if isinstance(step, str)), "")
@@ -334,7 +344,8 @@ def _first_error(error: ValidationError, where: Where) -> UserError:
         key = ".".join(str(step) for step in path if step != "[key]")
     place = where(path)
     if first["type"] in ("extra_forbidden", "invalid_key"):
-        known = sorted(_model_at(path[:-1]).model_fields)
+        model = models[tuple(step for step in path[:-1] if isinstance(step, str))]
+        known = sorted(model.model_fields)
         close = difflib.get_close_matches(str(path[-1]), known, 1)
         hint = f"did you mean {close[0]}?" if close else f"known here: {', '.join(known)}"
         return UserError(f"unknown key {path[-1]!r}", where=place, hint=hint)
@@ -346,9 +357,12 @@ def _first_error(error: ValidationError, where: Where) -> UserError:
     return UserError(f"{key}: {what}", where=place, hint=hint or None)
 
 
-def _model_at(path: tuple[int | str, ...]) -> type[BaseModel]:
-    models: dict[str, type[BaseModel]] = {"targets": _RawTarget, "otlp": _RawOtlp, "limits": _RawLimits}
-    return models.get(str(path[0]) if path else "", _RawConfig)
+_MODELS: Models = {
+    (): _RawConfig,
+    ("targets",): _RawTarget,
+    ("otlp",): _RawOtlp,
+    ("limits",): _RawLimits,
+}
 
 
 # --- from raw to ready ---------------------------------------------------------------------------
@@ -375,6 +389,8 @@ def _build(raw: _RawConfig, where: Where) -> Config:
         otlp=_otlp(raw.otlp, where) if raw.otlp else None,
         log_level=raw.log_level,
         limits=Limits(**raw.limits.model_dump()),
+        health_listen=raw.health_listen,
+        web_config=Path(raw.web_config) if raw.web_config is not None else None,
     )
 
 

@@ -8,7 +8,7 @@ import sys
 from pgque_exporter.redaction import RedactingFormatter, Redactor
 
 # They would write a line per request.
-_CHATTY = ("httpx", "httpcore", "uvicorn", "asyncio")
+_CHATTY = ("httpx", "httpcore", "asyncio")
 
 
 def set_up(level: str, redact: Redactor) -> None:
@@ -21,3 +21,5 @@ def set_up(level: str, redact: Redactor) -> None:
     if level != "debug":
         for name in _CHATTY:
             logging.getLogger(name).setLevel(logging.WARNING)
+        # It warns of each request that is no HTTP: whoever can reach the port could fill the log.
+        logging.getLogger("uvicorn").setLevel(logging.ERROR)

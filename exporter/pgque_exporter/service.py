@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import logging
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-import uvicorn
-
 from pgque_exporter import catalogue as catalogue_file
-from pgque_exporter.config import Config, Listen
-from pgque_exporter.errors import UserError
+from pgque_exporter.access import Access
+from pgque_exporter.config import Config
 from pgque_exporter.limits import SeriesBudget
 from pgque_exporter.otlp.layout import Batch
 from pgque_exporter.otlp.ledger import Ledger
@@ -23,10 +20,12 @@ from pgque_exporter.otlp.own import encode_own, service_resource
 from pgque_exporter.otlp.push import Pusher
 from pgque_exporter.page import Page
 from pgque_exporter.redaction import Redactor
+from pgque_exporter.server import HttpServer, base_url, bind, serve
 from pgque_exporter.state import TargetState
 from pgque_exporter.target import PollOutcome, Target
 from pgque_exporter.telemetry import Telemetry, target_families
-from pgque_exporter.web import View, create_app
+from pgque_exporter.web import View, create_app, create_health_app
+from pgque_exporter.web_config import WatchedWebConfig
 
 log = logging.getLogger(__name__)
 
@@ -51,22 +50,32 @@ async def run_service(
     `ready` is called with the base URL once the web server accepts requests. Returns what became of the
     points pushed, None without OTLP. Raises UserError when the listening address can't be had.
     """
-    sock = bind(config.listen)
-    try:
-        service = Service(config, sock, redact or Redactor())
-    except BaseException:
-        sock.close()
-        raise
-    return await service.run(stop, ready)
+    web = WatchedWebConfig(config.web_config) if config.web_config is not None else None
+    with contextlib.ExitStack() as opened:
+        sock = opened.enter_context(bind(config.listen))
+        health = None
+        if config.health_listen is not None:
+            health = opened.enter_context(bind(config.health_listen, "health_listen"))
+        service = Service(config, sock, health, web, redact or Redactor())
+        return await service.run(stop, ready)
 
 
 class Service:
     """One service with its own state; several can live in one process."""
 
-    def __init__(self, config: Config, sock: socket.socket, redact: Redactor) -> None:
-        host, port = sock.getsockname()[:2]
-        self._url = f"http://{_reachable(host)}:{port}"
+    def __init__(
+        self,
+        config: Config,
+        sock: socket.socket,
+        health: socket.socket | None,
+        web: WatchedWebConfig | None,
+        redact: Redactor,
+    ) -> None:
+        port = sock.getsockname()[1]
+        self._url = base_url(sock, tls=web is not None and web.tls() is not None)
         self._socket = sock
+        self._health_socket = health
+        self._web = web
         self._catalogue = catalogue_file.load()
         self._resource = service_resource(f"{socket.gethostname()}:{port}")
         self._temporality = config.otlp.temporality if config.otlp is not None else "cumulative"
@@ -101,13 +110,12 @@ class Service:
         # in which the other databases' names are looked up and pages are built.
         threads = ThreadPoolExecutor(_THREADS + _THREADS_PER_TARGET * len(self._targets), "worker")
         asyncio.get_running_loop().set_default_executor(threads)
-        view = View(self._page, self.states, self._alive, self._ledger)
-        server = _Server(_server_config(view))
-        serving = asyncio.create_task(server.serve([self._socket]))
+        servers = self._servers()
+        serving = asyncio.create_task(serve(servers))
         ending = asyncio.create_task(stop.wait())
         enough = asyncio.Event()  # ends the polls, also when the server dies before `stop`
         try:
-            up = asyncio.create_task(server.up.wait())
+            up = asyncio.create_task(_up(servers))
             await asyncio.wait({serving, up}, return_when=asyncio.FIRST_COMPLETED)
             up.cancel()
             if self._pusher is not None:
@@ -116,17 +124,31 @@ class Service:
             self._tasks = [page, *(asyncio.create_task(target.run(enough)) for target in self._targets)]
             if not serving.done():
                 log.info("listening on %s, polling %d database(s)", self._url, len(self._targets))
+                if self._health_socket is not None:
+                    log.info("health on %s", base_url(self._health_socket))
                 if ready is not None:
                     ready(self._url)
             await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             ending.cancel()
             enough.set()
-            await self._end(server, serving)
+            await self._end(servers, serving)
         return self._ledger()
 
-    async def _end(self, server: uvicorn.Server, serving: asyncio.Task[None]) -> None:
-        server.should_exit = True
+    def _servers(self) -> list[HttpServer]:
+        view = View(self._page, self.states, self._alive, self._ledger)
+        if self._web is None:
+            servers = [HttpServer(create_app(view), self._socket)]
+        else:
+            app = create_app(view, Access(self._web.current))
+            servers = [HttpServer(app, self._socket, tls=self._web.tls)]
+        if self._health_socket is not None:
+            servers.append(HttpServer(create_health_app(view), self._health_socket))
+        return servers
+
+    async def _end(self, servers: Sequence[HttpServer], serving: asyncio.Task[None]) -> None:
+        for server in servers:
+            server.stop()
         polls = set(self._tasks[1:])
         if polls:
             await asyncio.wait(polls, timeout=_LAST_POLLS)
@@ -135,7 +157,8 @@ class Service:
         for task in self._tasks:
             task.cancel()
         await asyncio.wait({serving}, timeout=_LAST_ANSWERS)
-        server.force_exit = True
+        for server in servers:
+            server.stop_now()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._telemetry.close()
         if serving.done():
@@ -165,63 +188,6 @@ class Service:
         )
 
 
-class _Server(uvicorn.Server):
-    """A web server inside of our event loop: signals are ours, and `up` tells when it accepts requests."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.up = asyncio.Event()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave them alone: uvicorn would raise them again at the end, and the last flush be lost."""
-        yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to listen."""
-        await super().startup(sockets)
-        self.up.set()
-
-
-def _server_config(view: View) -> uvicorn.Config:
-    return uvicorn.Config(
-        create_app(view),
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        # Longer than between two scrapes, so that a scraper can keep its connection.
-        timeout_keep_alive=75,
-        timeout_graceful_shutdown=_LAST_ANSWERS,
-    )
-
-
-def bind(listen: Listen) -> socket.socket:
-    """A socket that listens there; UserError if that can't be."""
-    hint = "choose another address with `listen` or PGQUE_LISTEN"
-    place = f"{listen.host}:{listen.port}"
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            listen.host, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-    except (socket.gaierror, UnicodeError):
-        raise UserError(f"{listen.host} is no address of this machine", where="listen", hint=hint) from None
-    sock = socket.socket(family, kind, protocol)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(address)
-        sock.listen(128)
-        sock.setblocking(False)
-    except OSError as error:
-        sock.close()
-        if error.errno == errno.EADDRINUSE:
-            what = f"{place} is in use by another program"
-            raise UserError(what, where="listen", hint=f"stop it, or {hint}") from None
-        raise UserError(f"can't listen on {place}: {error.strerror}", where="listen", hint=hint) from None
-    return sock
-
-
-def _reachable(host: str) -> str:
-    if host in ("0.0.0.0", "::"):  # noqa: S104 - compared, not listened on
-        return "localhost"
-    return f"[{host}]" if ":" in host else host
+async def _up(servers: Sequence[HttpServer]) -> None:
+    for server in servers:
+        await server.up()

@@ -10,11 +10,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.responses import HTMLResponse, JSONResponse, Response
-from starlette.datastructures import MutableHeaders
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pgque_exporter import __version__, status_page
+from pgque_exporter.access import Access, Verdict
 from pgque_exporter.exposition import Format
 from pgque_exporter.health import Health, TargetHealth, assess, ready
 from pgque_exporter.otlp.ledger import Ledger
@@ -45,10 +46,12 @@ class View:
     ledger: Callable[[], Ledger | None]
 
 
-def create_app(view: View) -> FastAPI:
-    """The application; every endpoint answers GET and HEAD and takes no parameter."""
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
-    app.add_middleware(_SecurityHeaders)
+def create_app(view: View, access: Access | None = None) -> ASGIApp:
+    """The application; every endpoint answers GET and HEAD, takes no parameter and no body.
+
+    With `access`, only to those whom it lets pass.
+    """
+    app = _routes()
 
     @app.api_route("/", methods=_METHODS)
     async def status() -> Response:
@@ -70,8 +73,7 @@ def create_app(view: View) -> FastAPI:
     @app.api_route("/livez", methods=_METHODS)
     async def livez() -> Response:
         """See `health`."""
-        alive = view.alive()
-        return JSONResponse({"status": "ok" if alive else "critical"}, 200 if alive else 503)
+        return _alive(view)
 
     @app.api_route("/readyz", methods=_METHODS)
     async def readyz() -> Response:
@@ -95,7 +97,89 @@ def create_app(view: View) -> FastAPI:
         answer = await asyncio.to_thread(_status_json, states, clock, otlp)
         return Response(answer, media_type="application/json")
 
-    return app
+    return _guarded(app, access)
+
+
+def create_health_app(view: View) -> ASGIApp:
+    """The health endpoints for a port of their own: the same codes, and no names or reasons to read.
+
+    Whoever looks after the process may ask there without a password.
+    """
+    app = _routes()
+
+    @app.api_route("/livez", methods=_METHODS)
+    async def livez() -> Response:
+        """See `health`."""
+        return _alive(view)
+
+    @app.api_route("/readyz", methods=_METHODS)
+    async def readyz() -> Response:
+        """See `health`."""
+        every = ready(view.states())
+        return JSONResponse({"status": "ok" if every else "unknown"}, 200 if every else 503)
+
+    @app.api_route("/healthz", methods=_METHODS)
+    async def healthz() -> Response:
+        """See `health`."""
+        health = assess(view.states(), time.monotonic())
+        return JSONResponse({"status": health.status}, health.http_status)
+
+    return _guarded(app, None)
+
+
+def _routes() -> FastAPI:
+    return FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
+
+
+def _alive(view: View) -> Response:
+    alive = view.alive()
+    return JSONResponse({"status": "ok" if alive else "critical"}, 200 if alive else 503)
+
+
+# --- before a request reaches an endpoint --------------------------------------------------------
+
+
+def _guarded(app: ASGIApp, access: Access | None) -> ASGIApp:
+    if access is not None:
+        app = _Doorkeeper(app, access)
+    return _SecurityHeaders(_NoBodies(app))
+
+
+class _NoBodies:
+    """Refuses a request that brings a body: no endpoint wants one, and nobody waits for its end."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        if headers.get("content-length", "0").strip("0") or "transfer-encoding" in headers:
+            refusal = PlainTextResponse("No body is taken here.\n", 413, {"Connection": "close"})
+            await refusal(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+
+class _Doorkeeper:
+    """Lets pass whom `access` allows."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app = app
+        self._access = access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        given = Headers(scope=scope).getlist("authorization")
+        verdict = await self._access.judge(given[0] if len(given) == 1 else None)
+        if verdict is Verdict.ALLOWED:
+            await self._app(scope, receive, send)
+            return
+        if verdict is Verdict.BUSY:
+            refusal = PlainTextResponse("Too many passwords to check.\n", 503, {"Retry-After": "1"})
+        else:
+            refusal = PlainTextResponse("Unauthorized.\n", 401)
+            for challenge in self._access.challenges():
+                refusal.headers.append("WWW-Authenticate", challenge)
+        await refusal(scope, receive, send)
 
 
 class _SecurityHeaders:

@@ -103,7 +103,7 @@ MISTAKES = {
     "bad duration": (TARGET + "    timeout: 5 sec\n", 3, "timeout: '5 sec' is not a duration"),
     "duration too long": (f"interval: 25h\n{TARGET}", 1, "'25h' is out of range"),
     "zero duration": (f"\ninterval: 0s\n{TARGET}", 2, "'0s' is out of range"),
-    "number as a key": (f"5: x\n{TARGET}", 1, "unknown key 5. Known here: interval, limits, listen"),
+    "number as a key": (f"5: x\n{TARGET}", 1, "unknown key 5. Known here: health_listen, interval"),
     "number as a target's key": (TARGET + "    5: x\n", 3, "unknown key 5. Known here: dsn, interval"),
     "stale before the next poll ends": (
         f"stale_after: 24s\n{TARGET}",
@@ -112,6 +112,8 @@ MISTAKES = {
     ),
     "port too high": (f"listen: 127.0.0.1:70000\n{TARGET}", 1, "'70000' is not a port"),
     "port no number": (f"listen: 127.0.0.1:http\n{TARGET}", 1, "'http' is not a port"),
+    "health port no number": (f"health_listen: 127.0.0.1:x\n{TARGET}", 1, "health_listen: 'x' is not a port"),
+    "web_config no text": (f"web_config: 5\n{TARGET}", 1, "web_config must be text"),
     "no host": (f"listen: 9718\n{TARGET}", 1, "is not host:port"),
     "bare ipv6": (f"listen: ::1:9718\n{TARGET}", 1, "is not host:port"),
     "name twice": (

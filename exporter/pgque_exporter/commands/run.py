@@ -8,6 +8,8 @@ import logging
 import os
 import signal
 import threading
+from dataclasses import replace
+from pathlib import Path
 
 from pgque_exporter import logs
 from pgque_exporter.commands.options import add_config_options, load_config, redactor
@@ -24,11 +26,16 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Describe the command."""
     parser = commands.add_parser("run", help="poll databases, serve metrics and health, push to a collector")
     add_config_options(parser)
+    parser.add_argument(
+        "--web-config", metavar="FILE", type=Path, help="TLS and authentication of the pages (YAML)"
+    )
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Run until SIGTERM (exit code 0) or Ctrl-C (130)."""
     config = load_config(arguments)
+    if arguments.web_config is not None:
+        config = replace(config, web_config=arguments.web_config)
     redact = redactor(config)
     logs.set_up("debug" if arguments.debug else config.log_level, redact)
     return asyncio.run(_run(config, redact))

@@ -21,7 +21,8 @@ from pgque_exporter.demo.signals import Interrupted, Signals, catching
 from pgque_exporter.errors import UserError
 from pgque_exporter.overview import QueueView, queues
 from pgque_exporter.redaction import Redactor
-from pgque_exporter.service import bind, run_service
+from pgque_exporter.server import bind
+from pgque_exporter.service import run_service
 from pgque_exporter.target import poll_once
 from pgque_exporter.terminal import Paint, supports_colour
 
