@@ -83,6 +83,7 @@ class OtlpConfig:
     ca_file: Path | None = None
     temporality: Literal["cumulative", "delta"] = "cumulative"
     queue_points: int = DEFAULT_QUEUE_POINTS
+    client: tuple[Path, Path] | None = None  # certificate and key that the service shows
 
 
 @dataclass(frozen=True)
@@ -168,6 +169,8 @@ _VARIABLES: tuple[tuple[str, str, str], ...] = (
     ("OTEL_EXPORTER_OTLP_TIMEOUT", "otlp", "timeout"),
     ("OTEL_EXPORTER_OTLP_CERTIFICATE", "otlp", "ca_file"),
     ("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "otlp", "temporality"),
+    ("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", "otlp", "cert_file"),
+    ("OTEL_EXPORTER_OTLP_CLIENT_KEY", "otlp", "key_file"),
 )
 ENVIRONMENT = ("PGQUE_DSN", *(variable for variable, _, _ in _VARIABLES))  # all that are read
 _ORIGINS: Mapping[str, tuple[str | int, ...]] = {"": (), "target": ("targets", 0), "otlp": ("otlp",)}
@@ -295,6 +298,8 @@ class _RawOtlp(RawModel):
     ca_file: str | None = None
     temporality: Literal["cumulative", "delta"] = "cumulative"
     queue_points: Annotated[int, BeforeValidator(_queue_points)] = DEFAULT_QUEUE_POINTS
+    cert_file: str | None = None
+    key_file: str | None = None
 
 
 _Count = Annotated[int, Field(ge=1, le=100_000_000)]
@@ -471,6 +476,7 @@ def _otlp(raw: _RawOtlp, where: Where) -> OtlpConfig:
             continue
         raise UserError("a header has characters that headers can't have", where=where(("otlp", "headers")))
     ca_file = _certificates(raw.ca_file, where(("otlp", "ca_file"))) if raw.ca_file is not None else None
+    client = _client(raw, where)
     return OtlpConfig(
         raw.endpoint.rstrip("/"),
         raw.protocol,
@@ -479,6 +485,7 @@ def _otlp(raw: _RawOtlp, where: Where) -> OtlpConfig:
         ca_file,
         raw.temporality,
         raw.queue_points,
+        client,
     )
 
 
@@ -493,6 +500,28 @@ def _certificates(name: str, where: str) -> Path:
     except ssl.SSLError:
         raise UserError(f"{name} holds no certificate", where=where, hint="name a file in PEM form") from None
     return path
+
+
+def _client(raw: _RawOtlp, where: Where) -> tuple[Path, Path] | None:
+    if raw.cert_file is None and raw.key_file is None:
+        return None
+    given = "cert_file" if raw.cert_file is not None else "key_file"
+    place = where(("otlp", given))
+    if raw.cert_file is None or raw.key_file is None:
+        raise UserError("cert_file and key_file belong together", where=place, hint="give both")
+    if not raw.endpoint.startswith("https:"):
+        raise UserError("cert_file is of use with TLS only", where=place, hint="write https:// in endpoint")
+    pair = _readable(raw.cert_file, place), _readable(raw.key_file, where(("otlp", "key_file")))
+    try:
+        # A password would be asked for on the terminal, and the service wait for it.
+        ssl.create_default_context().load_cert_chain(*pair, password=lambda: b"")
+    except (ssl.SSLError, ValueError):
+        raise UserError(
+            "cert_file and key_file are no certificate and its key",
+            where=place,
+            hint="both must be in PEM form, the key without a password",
+        ) from None
+    return pair
 
 
 def _readable(name: str, where: str) -> Path:

@@ -187,6 +187,26 @@ MISTAKES = {
         )
         for text in ("4999", "10000001", "many", "true", "1e6")
     },
+    "certificate without a key": (
+        TARGET + "otlp:\n  endpoint: https://c\n  cert_file: /dev/null\n",
+        5,
+        "cert_file and key_file belong together",
+    ),
+    "key without a certificate": (
+        TARGET + "otlp:\n  endpoint: https://c\n  key_file: /dev/null\n",
+        5,
+        "cert_file and key_file belong together",
+    ),
+    "certificate without TLS": (
+        TARGET + "otlp:\n  endpoint: http://c\n  cert_file: /dev/null\n  key_file: /dev/null\n",
+        5,
+        "cert_file is of use with TLS only",
+    ),
+    "no certificate of ours": (
+        TARGET + "otlp:\n  endpoint: https://c\n  cert_file: /dev/null\n  key_file: /dev/null\n",
+        5,
+        "cert_file and key_file are no certificate and its key",
+    ),
     "limits no mapping": (f"{TARGET}limits: 5\n", 3, "limits must hold `key: value` lines"),
     "unknown limit": (f"{TARGET}limits:\n  serie: 5\n", 4, "unknown key 'serie'. Did you mean series?"),
     "limit no number": (f"{TARGET}limits:\n  series: '5'\n", 4, "series must be a whole number"),

@@ -11,6 +11,8 @@ from __future__ import annotations
 import gzip
 import importlib.util
 import socket
+import ssl
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -86,6 +88,7 @@ class OtlpSink:
     http_address: str
     metrics: deque[ExportMetricsServiceRequest] = field(default_factory=deque)
     logs: deque[ExportLogsServiceRequest] = field(default_factory=deque)
+    headers: deque[dict[str, str]] = field(default_factory=deque)  # of each request, names in lower case
 
     def points(self) -> list[Point]:
         """All points that have arrived."""
@@ -109,14 +112,39 @@ class OtlpSink:
         self.logs.clear()
 
 
+@dataclass(frozen=True)
+class Tls:
+    """Files of a server that takes nobody without a certificate of its authority."""
+
+    certificate: Path
+    key: Path
+    authority: Path
+
+    def context(self) -> ssl.SSLContext:
+        """For the standard library's servers."""
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(self.authority))
+        context.load_cert_chain(self.certificate, self.key)
+        context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """The same for gRPC."""
+        pair = self.key.read_bytes(), self.certificate.read_bytes()
+        return grpc.ssl_server_credentials([pair], self.authority.read_bytes(), require_client_auth=True)
+
+
 @contextmanager
-def run_sink() -> Iterator[OtlpSink]:
+def run_sink(tls: Tls | None = None) -> Iterator[OtlpSink]:
     """An OTLP server of this process, on free ports, that accepts everything."""
     executor = ThreadPoolExecutor(max_workers=4)
     server = grpc.server(executor)
-    http = ThreadingHTTPServer(("127.0.0.1", 0), _HttpHandler)
+    http = _HttpServer(("127.0.0.1", 0), _HttpHandler)
     http.daemon_threads = True
-    port = server.add_insecure_port("127.0.0.1:0")
+    if tls is None:
+        port = server.add_insecure_port("127.0.0.1:0")
+    else:
+        port = server.add_secure_port("127.0.0.1:0", tls.credentials())
+        http.socket = tls.context().wrap_socket(http.socket, server_side=True, do_handshake_on_connect=False)
     sink = OtlpSink(grpc_address=f"127.0.0.1:{port}", http_address=f"127.0.0.1:{http.server_port}")
     server.add_generic_rpc_handlers((_GrpcHandler(sink),))
     http.sink = sink  # type: ignore[attr-defined]
@@ -192,7 +220,8 @@ class _GrpcHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
     """Serves the two export methods."""
 
     def __init__(self, sink: OtlpSink) -> None:
-        def export_metrics(request: ExportMetricsServiceRequest, _: Any) -> ExportMetricsServiceResponse:
+        def export_metrics(request: ExportMetricsServiceRequest, call: Any) -> ExportMetricsServiceResponse:
+            sink.headers.append(dict(call.invocation_metadata()))
             sink.metrics.append(request)
             return ExportMetricsServiceResponse()
 
@@ -218,6 +247,15 @@ class _GrpcHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
         return self._methods.get(handler_call_details.method)
 
 
+class _HttpServer(ThreadingHTTPServer):
+    """Keeps the tests' output clean of clients that it refuses."""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a handshake that failed."""
+        if not isinstance(sys.exception(), ssl.SSLError):
+            super().handle_error(request, client_address)
+
+
 class _HttpHandler(BaseHTTPRequestHandler):
     """Takes binary protobuf on the two standard paths."""
 
@@ -228,6 +266,7 @@ class _HttpHandler(BaseHTTPRequestHandler):
         if self.headers.get("Content-Encoding") == "gzip":
             body = gzip.decompress(body)
         sink: OtlpSink = self.server.sink  # type: ignore[attr-defined]
+        sink.headers.append({name.lower(): value for name, value in self.headers.items()})
         if self.path == "/v1/metrics":
             sink.metrics.append(ExportMetricsServiceRequest.FromString(body))
             status, answer = 200, ExportMetricsServiceResponse().SerializeToString()

@@ -47,7 +47,10 @@ class GrpcTransport:
         self._credentials: grpc.ChannelCredentials | None = None
         if url.scheme == "https":
             roots = config.ca_file.read_bytes() if config.ca_file is not None else None
-            self._credentials = grpc.ssl_channel_credentials(root_certificates=roots)
+            certificate = key = None
+            if config.client is not None:
+                certificate, key = (path.read_bytes() for path in config.client)
+            self._credentials = grpc.ssl_channel_credentials(roots, key, certificate)
         self._metadata = tuple((name.lower(), value) for name, value in config.headers.items())
         self._connect()
 

@@ -36,6 +36,9 @@ class HttpTransport:
         verify: bool | ssl.SSLContext = url.scheme == "https"
         if config.ca_file is not None:
             verify = ssl.create_default_context(cafile=str(config.ca_file))
+        if config.client is not None:
+            verify = verify if isinstance(verify, ssl.SSLContext) else httpx.create_ssl_context()
+            verify.load_cert_chain(*config.client)
         headers = {
             **config.headers,
             "Accept": f"{_PROTOBUF}, {_JSON}",
@@ -56,7 +59,7 @@ class HttpTransport:
                     content = await _read(response)
         except TimeoutError:
             raise Retry("no answer in time") from None
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, ssl.SSLError) as error:  # the latter when our certificate isn't taken
             raise Retry(f"{type(error).__name__}: {error}") from None
         if 200 <= response.status_code < 300:
             return _answer(response, content)
