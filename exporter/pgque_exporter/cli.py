@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from pgque_exporter import __version__
+from pgque_exporter.command_words import hide_password
 from pgque_exporter.errors import UserError
 
 _COMMANDS = {
@@ -24,6 +25,8 @@ INTERRUPTED = 130
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code: 0 well, 1 trouble, 2 wrong input, 130 interrupted."""
+    if argv is None:
+        hide_password()
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words
     try:

@@ -16,8 +16,8 @@ def add_config_options(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--config", metavar="FILE", help="YAML file; without it the environment counts")
     source.add_argument(
         "--dsn",
-        help="one database, as a libpq connection string (others can see it in the list of processes: "
-        "leave the password to PGQUE_PASSWORD_FILE)",
+        help="one database, as a libpq connection string (leave the password to PGQUE_PASSWORD_FILE: here it "
+        "would stand in the shell's history)",
     )
     parser.add_argument("--debug", action="store_true", help="log more, and show where an error comes from")
 
