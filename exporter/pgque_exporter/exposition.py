@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import accumulate
@@ -134,20 +134,25 @@ def histogram_samples(family: HistogramFamily) -> bytes:
 _UNIT_WORDS = {"s": "seconds", "By": "bytes"}
 
 
-def heading(metric: Metric, form: Format) -> bytes:
-    """The lines above a family's samples."""
-    name = metric.prometheus_name
+def heading(metric: Metric, form: Format, others: Container[str] = ()) -> bytes:
+    """The lines above a family's samples; `others` are the OpenTelemetry names of all families."""
+    name, kind = metric.prometheus_name, str(metric.type)
     text = metric.help.replace("\\", r"\\").replace("\n", r"\n")
     unit = ""
     if form is Format.OPENMETRICS:
         text = text.replace('"', r"\"")
         if metric.type is MetricType.COUNTER:
-            name = name.removesuffix("_total")
+            # A counter's family has the name without the suffix. Where a gauge has that, readers would
+            # find it twice and refuse the page: then the counter is a number of no known type.
+            if metric.name.removesuffix("_total") in others:
+                kind = "unknown"
+            else:
+                name = name.removesuffix("_total")
         word = _UNIT_WORDS.get(metric.unit)
         # OpenMetrics wants the unit named only where the name ends in it.
         if word is not None and name.endswith(f"_{word}"):
             unit = f"# UNIT {name} {word}\n"
-    return f"# HELP {name} {text}\n# TYPE {name} {metric.type}\n{unit}".encode()
+    return f"# HELP {name} {text}\n# TYPE {name} {kind}\n{unit}".encode()
 
 
 def join(catalogue: Catalogue, targets: Sequence[Mapping[str, bytes]], form: Format) -> bytes:
@@ -156,7 +161,7 @@ def join(catalogue: Catalogue, targets: Sequence[Mapping[str, bytes]], form: For
     for metric in catalogue:
         samples = [target[metric.name] for target in targets if target.get(metric.name)]
         if samples:
-            parts.append(heading(metric, form))
+            parts.append(heading(metric, form, catalogue.metrics))
             parts.extend(samples)
     return b"".join(parts)
 

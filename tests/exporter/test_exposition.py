@@ -98,6 +98,18 @@ def test_the_two_formats_byte_for_byte() -> None:
     ]
 
 
+def test_a_counter_beside_a_gauge_of_its_name_is_no_second_family() -> None:
+    series = (Series(labels(queue="q"), 3),)
+    gauge, counter = (CATALOGUE[f"pgque.message.dead_lettered{suffix}"] for suffix in ("", "_total"))
+    shot = Snapshot("shop", 0, 0, (Family(gauge, series), Family(counter, series)), (), 0, {})
+    text = page(shot, Format.OPENMETRICS)
+    assert sorted((family.name, family.type) for family in parsed(text, Format.OPENMETRICS)) == [
+        ("pgque_message_dead_lettered", "gauge"),
+        ("pgque_message_dead_lettered_total", "unknown"),
+    ]
+    assert "# TYPE pgque_message_dead_lettered_total counter\n" in page(shot, Format.TEXT)
+
+
 def test_families_of_several_targets_are_merged() -> None:
     one, two = SampleWriter().samples(snapshot(1, 2)), SampleWriter().samples(snapshot(3, metric=SENT))
     text = join(CATALOGUE, [one, two, one], Format.TEXT).decode()
