@@ -24,9 +24,10 @@ _SECRET_KEYS = ("password", "sslpassword", "oauth_client_secret")
 _KEY_VALUE = re.compile(
     r"(?i)\b(password|passwd|sslpassword|oauth_client_secret)(\s*=\s*)('(?:\\.|[^'\\])*'?|[^\s&'\"]+)"
 )
+_SECRET_KEY = re.compile(r"(?i)\b(?:password|passwd|sslpassword|oauth_client_secret)\s*=\s*")
 _URI_USERINFO = re.compile(r"(?i)(postgres(?:ql)?://[^\s:@/]*:)[^\s]*(?=@)")
 _URI_SCHEME = re.compile(r"(?i)^\s*postgres(?:ql)?://")
-_SEPARATORS = re.compile(r"[@:/?#&=%\[\]\s'\"\\]+")
+_SEPARATORS = re.compile(r"[@:/?,#&=%\[\]\s'\"\\]+")
 
 
 def secrets_of_dsn(dsn: str) -> Iterator[str]:
@@ -35,6 +36,9 @@ def secrets_of_dsn(dsn: str) -> Iterator[str]:
         parsed = conninfo_to_dict(dsn)
     except (psycopg.Error, UnicodeError):
         parsed = {}
+        # Nobody knows where a password ends that broke the rest; the message quotes where that begins.
+        for match in _SECRET_KEY.finditer(dsn):
+            yield from _with_pieces(dsn[match.end() :])
     for key in _SECRET_KEYS:
         if value := parsed.get(key):
             yield str(value)
