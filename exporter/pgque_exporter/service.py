@@ -82,7 +82,7 @@ class Service:
         self._telemetry = Telemetry(self._catalogue, self._resource, self._temporality)
         budget = SeriesBudget(config.limits.series)
         self._targets = [
-            Target(target, self._catalogue, redact, budget, self._polled) for target in config.targets
+            Target(target, self._catalogue, redact, self._polled, budget) for target in config.targets
         ]
         for target in config.targets:
             self._telemetry.expect(target.name)

@@ -51,13 +51,13 @@ class Target:
         config: TargetConfig,
         catalogue: Catalogue,
         redact: Redactor,
-        budget: SeriesBudget,
         publish: Callable[[PollOutcome], None],
+        budget: SeriesBudget | None = None,
     ) -> None:
         self.config = config
         self.state = TargetState(config.name, config.interval, config.stale_after)
-        self._poller = Poller(config, catalogue, redact, budget)
-        self._budget = budget
+        self._budget = budget if budget is not None else SeriesBudget(config.limits.series)
+        self._poller = Poller(config, catalogue, redact, self._budget)
         self._publish = publish
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -123,15 +123,23 @@ class Target:
 
 
 class Poller:
-    """Polls one database within its deadline over a connection that it keeps."""
+    """Polls one database within its deadline over a connection that it keeps.
+
+    `budget` is what it shares with other databases; without one it has its own.
+    """
 
     def __init__(
-        self, config: TargetConfig, catalogue: Catalogue, redact: Redactor, budget: SeriesBudget
+        self,
+        config: TargetConfig,
+        catalogue: Catalogue,
+        redact: Redactor,
+        budget: SeriesBudget | None = None,
     ) -> None:
         self._config = config
         self._catalogue = catalogue
         self._redact = redact
         self._cache = LabelCache(config.name, config.limits)
+        budget = budget if budget is not None else SeriesBudget(config.limits.series)
         self._limit = SeriesLimit(config.name, config.limits, budget)
         self._connection: Connection | None = None
 
@@ -184,7 +192,7 @@ class Poller:
 
 async def poll_once(config: TargetConfig, catalogue: Catalogue, redact: Redactor) -> PollResult:
     """Connect, poll, disconnect. Raises PollError; never takes much longer than the target's timeout."""
-    poller = Poller(config, catalogue, redact, SeriesBudget(config.limits.series))
+    poller = Poller(config, catalogue, redact)
     try:
         return await poller.poll()
     except PollError:

@@ -13,7 +13,6 @@ import pytest
 from pgque_exporter.config import Limits
 from pgque_exporter.connection import FailureKind, PollError
 from pgque_exporter.contract import LabelCache, PollResult
-from pgque_exporter.limits import SeriesBudget
 from pgque_exporter.redaction import Redactor
 from pgque_exporter.snapshot import HistogramSeries
 from pgque_exporter.target import Poller
@@ -484,7 +483,7 @@ def test_a_poll_leaves_no_transaction_behind(database: Database, toy: ToyPack) -
     connection = database.connect()
 
     async def twice() -> list[str]:
-        poller = Poller(target(database.dsn()), CATALOGUE, Redactor(), SeriesBudget(1000))
+        poller = Poller(target(database.dsn()), CATALOGUE, Redactor())
         states = []
         try:
             await poller.poll()

@@ -117,9 +117,8 @@ def test_a_configuration_never_quotes_a_dsn(tmp_path_factory: pytest.TempPathFac
             said = repr(load_file(path))
         except UserError as error:
             said = str(error)
-            assert error.where is not None
-            assert error.where.startswith(str(path))
         assert not leaks(said), said
+        assert said.startswith((f"{path}:", "Config("))
     try:
         said = repr(load_environment({"PGQUE_DSN": dsn}))
     except UserError as error:
@@ -146,7 +145,7 @@ def test_a_command_never_quotes_a_dsn(
 
 
 def test_no_endpoint_and_no_log_line_quotes_a_dsn(caplog: pytest.LogCaptureFixture) -> None:
-    signs = ("@%", "/ ", "?&", "#'", ":\\")
+    signs = (("@", "%"), ("/", " "), ("?", "&"), ("#", "'"), (":", "\\"))
     dsns = [dsn for one, two in signs for dsn in _key_value(f"{WORDS[0]}{one}{WORDS[1]}{two}{WORDS[2]}")]
     targets = [target(dsn, f"t{number}", interval=3600.0) for number, dsn in enumerate(dsns)]
     with caplog.at_level(logging.DEBUG), running(config(*targets)) as service:

@@ -18,7 +18,6 @@ import pytest
 
 from pgque_exporter.connection import FailureKind
 from pgque_exporter.demo.cluster import Cluster, embedded_bindir
-from pgque_exporter.limits import SeriesBudget
 from pgque_exporter.redaction import Redactor
 from pgque_exporter.target import PollOutcome, Target
 from tests.exporter.harness import (
@@ -48,7 +47,7 @@ def outcomes_until(
             if enough(outcomes):
                 stop.set()
 
-        one = Target(target(dsn, **options), CATALOGUE, Redactor(), SeriesBudget(1000), publish)
+        one = Target(target(dsn, **options), CATALOGUE, Redactor(), publish)
         await asyncio.wait_for(one.run(stop), seconds)
 
     asyncio.run(run())
