@@ -30,13 +30,17 @@ def authority(tmp_path: Path) -> Authority:
 @pytest.fixture
 def folder(tmp_path: Path, authority: Authority) -> Path:
     """Files that a web configuration may name."""
+    fill(tmp_path, authority)
+    return tmp_path
+
+
+def fill(folder: Path, authority: Authority) -> None:
     authority.issue("server")
     authority.issue("other")
-    (tmp_path / "token").write_text(TOKEN + "\n")
-    (tmp_path / "short").write_text("hunter2")
-    (tmp_path / "binary").write_bytes(b"\xff" * 100)
-    (tmp_path / "locked.key").write_bytes(locked_key())
-    return tmp_path
+    (folder / "token").write_text(TOKEN + "\n")
+    (folder / "short").write_text("hunter2")
+    (folder / "binary").write_bytes(b"\xff" * 100)
+    (folder / "locked.key").write_bytes(locked_key())
 
 
 def locked_key() -> bytes:
