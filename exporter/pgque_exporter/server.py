@@ -230,7 +230,11 @@ class _Connection(H11Protocol):
 
     @property
     def _unread(self) -> bool:
-        """Whether the client has still to read an answer; all of that is in memory."""
+        """Whether the client has still to read an answer; all of that is in memory.
+
+        Not known under TLS, where such a connection passes for idle and ends like one: its goodbye has a
+        deadline.
+        """
         return self._made is not None and self._made.get_write_buffer_size() > 0
 
     def abort(self) -> None:

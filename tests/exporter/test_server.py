@@ -9,12 +9,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pgque_exporter.config import Listen
 from pgque_exporter.server import Bounds, HttpServer, bind
+from tests.support.certificates import Authority
 from tests.support.processes import wait_for
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -86,6 +88,47 @@ def test_who_never_finishes_a_request_is_sent_away(sent: bytes) -> None:
     with serving(answering(b""), HURRIED) as service, service.connect() as sock:
         sock.sendall(sent)
         assert is_closed(sock)
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+def tls_of(authority: Authority) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.issue("server"))
+    return context
+
+
+@pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01", GET])
+def test_a_handshake_that_never_ends_is_ended(sent: bytes, authority: Authority) -> None:
+    with serving(answering(b""), HURRIED, tls_of(authority)) as service, service.connect() as sock:
+        sock.sendall(sent)
+        while sock.recv(100):  # an alert says why, to those who speak something else
+            pass
+        wait_for(lambda: service.server.connections == 0, "the place is free again")
+
+
+def test_handshakes_make_room_like_everyone(authority: Authority) -> None:
+    bounds = replace(PATIENT, connections=2)
+    with serving(answering(b"hello"), bounds, tls_of(authority)) as service, ExitStack() as stack:
+        silent = [stack.enter_context(service.connect()) for _ in range(2)]
+        wait_for(lambda: service.server.connections == 2, "both are accepted")
+        client = authority.client()
+        sock = stack.enter_context(client.wrap_socket(service.connect(), server_hostname="localhost"))
+        sock.sendall(GET)
+        assert answer(sock) == b"hello"
+        assert is_closed(silent[0])
+
+
+def test_an_answer_over_tls_that_nobody_reads_does_not_stay(authority: Authority) -> None:
+    bounds = replace(HURRIED, idle=1)
+    with serving(answering(b"x" * HUGE), bounds, tls_of(authority)) as service, ExitStack() as stack:
+        client = authority.client()
+        sock = stack.enter_context(client.wrap_socket(service.connect(), server_hostname="localhost"))
+        sock.sendall(GET)
+        wait_for(lambda: service.server.connections == 0, "the connection is broken off")
 
 
 def test_a_head_that_trickles_is_no_head() -> None:
