@@ -112,6 +112,23 @@ def test_bad_configuration_is_exit_code_2_and_one_line(run: Run, tmp_path: Path)
         assert run(command, "--config", "x", "--dsn", "y")[0] == 2
 
 
+def test_a_wrong_web_configuration_ends_run_and_check(run: Run, tmp_path: Path) -> None:
+    web = tmp_path / "web.yaml"
+    web.write_text("basic_auth_users:\n  a: hunter2\n")
+    path = tmp_path / "exporter.yaml"
+    path.write_text(f"web_config: {web}\nlisten: 127.0.0.1:0\ntargets:\n  - dsn: host=127.0.0.1 port=1\n")
+    wrong = f"pgque-exporter: error: {web}:2: the password of 'a' is no bcrypt hash. "
+    for words in (["run"], ["check"]):
+        code, out, err = run(*words, "--config", str(path))
+        assert (code, out) == (2, "")
+        assert err.startswith(wrong)
+        assert "hunter2" not in err
+    path.write_text("listen: 127.0.0.1:0\ntargets:\n  - dsn: host=127.0.0.1 port=1\n")
+    code, _, err = run("run", "--config", str(path), "--web-config", str(web))
+    assert code == 2
+    assert err.startswith(wrong)
+
+
 def test_a_misspelt_variable_is_a_warning(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGQUE_INTERVALL", "5s")
     _, out, err = run("check", "--json", "--dsn", "host=127.0.0.1 port=1 dbname=x user=x")

@@ -141,6 +141,7 @@ def test_the_page_says_what_it_leaves_out(
         assert service.sample(reason) == 1
     with running(both) as service:
         wait_until(lambda: service.get("/readyz").status == 200, what="both polled")
+        depths = "\npgque_queue_depth{"
+        wait_until(lambda: service.get("/metrics").text.count(depths) >= 4, what="the page has them")
         page = service.get("/metrics").text
-        assert page.count("\npgque_queue_depth{") == 4
-        assert page.count("pgque_up{") == 2
+        assert (page.count(depths), page.count("pgque_up{")) == (4, 2)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pgque_exporter import catalogue
+from pgque_exporter import catalogue, web_config
 from pgque_exporter.commands.options import add_config_options, load_config, redactor
 from pgque_exporter.config import Config, TargetConfig
 from pgque_exporter.connection import PollError
@@ -38,6 +38,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def execute(arguments: argparse.Namespace) -> int:
     """Check all databases at once and print a report on each."""
     config = load_config(arguments)
+    if config.web_config is not None:
+        web_config.load(config.web_config, {})
     reports = asyncio.run(_check_all(config, redactor(config)))
     good = all(report.good for report in reports)
     if arguments.json:
