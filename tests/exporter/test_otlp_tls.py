@@ -21,7 +21,7 @@ PROTOCOLS: tuple[Literal["grpc", "http"], ...] = ("grpc", "http")
 
 async def send(config: OtlpConfig) -> None:
     transport = make_transport(config)
-    [batch] = SnapshotEncoder({}, "shop").encode(snapshot(1, 2))
+    [batch] = SnapshotEncoder({}, "shop").encode(snapshot(1, 2)).data
     try:
         await transport.send(batch.payload, 10)
     finally:
