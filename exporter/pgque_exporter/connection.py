@@ -8,6 +8,7 @@ import math
 import os
 import re
 import socket
+from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -74,6 +75,41 @@ async def connect(config: TargetConfig, redact: Redactor) -> Connection:
         )
     except (psycopg.Error, OSError, UnicodeError) as error:
         raise classified(error, redact) from None
+
+
+async def briefly(
+    config: TargetConfig, redact: Redactor, work: Callable[[Connection], Awaitable[T]]
+) -> T:
+    """Connect, do `work`, disconnect, all within the target's timeout; PollError when that fails."""
+    opened: list[Connection] = []
+
+    async def act() -> T:
+        opened.append(await connect(config, redact))
+        try:
+            return await work(opened[0])
+        except psycopg.Error as error:
+            raise classified(error, redact) from None
+
+    task = asyncio.create_task(act())
+    try:
+        await asyncio.wait({task}, timeout=config.timeout)
+        if task.done():
+            return task.result()
+    finally:
+        connection = opened[0] if opened else None
+        if not task.done():
+            await settle(task, connection)
+        await close(connection)
+    raise late(config)
+
+
+def late(config: TargetConfig) -> PollError:
+    """The error of what took longer than the target's timeout."""
+    return PollError(
+        FailureKind.TIMEOUT,
+        f"no answer within {config.timeout:g} s",
+        "see whether the database is reachable and responsive, or raise `timeout`",
+    )
 
 
 def abort(connection: Connection) -> None:

@@ -148,9 +148,8 @@ async def poll(
     Raises PollError when no pack gave rows. Afterwards the connection is outside of a transaction, or broken.
     """
     started = time.monotonic()
-    begin = _BEGIN.format(milliseconds=max(1, int(config.timeout * 1000)))
     try:
-        await connection.execute(begin.encode())
+        await connection.execute(_begin(config))
         taken_at = time.time()
         schemas, ignored, failures = await _discover(connection, config)
         attempts = _Attempts(connection, redact, failures, savepoints=len(schemas) > 1)
@@ -174,6 +173,20 @@ async def poll(
     snapshot = await asyncio.to_thread(_assemble, config.name, read, catalogue, cache, taken_at, started)
     packs = tuple(rows.pack for rows in read)
     return PollResult(_server_version(connection), snapshot, packs, ignored, tuple(failures))
+
+
+async def has_pack(connection: Connection, config: TargetConfig) -> bool:
+    """Whether the database has a pack that a poll would read, or would miss a grant of."""
+    try:
+        await connection.execute(_begin(config))
+        rows = await (await connection.execute(_DISCOVER)).fetchall()
+    finally:
+        await _end_transaction(connection)
+    return any(trusted or schema in config.packs for schema, trusted, _granted in rows)
+
+
+def _begin(config: TargetConfig) -> bytes:
+    return _BEGIN.format(milliseconds=max(1, int(config.timeout * 1000))).encode()
 
 
 def _server_version(connection: Connection) -> str:
@@ -305,13 +318,13 @@ class _Parsed:
 
 
 class LabelCache:
-    """Label sets of one database, each distinct text parsed once.
+    """Label sets of one database, each distinct text parsed once; `labels` of the target are added to all.
 
     It holds what the last poll saw and nothing older, so that series that come and go can't fill the memory.
     """
 
-    def __init__(self, database: str) -> None:
-        self._database = database
+    def __init__(self, database: str, labels: Labels = ()) -> None:
+        self._labels = (("database", database), *labels)
         self._previous: dict[tuple[str, str], _Parsed | None] = {}
         self._current: dict[tuple[str, str], _Parsed | None] = {}
         self._previous_sets: dict[Labels, tuple[Labels, ...]] = {}
@@ -349,7 +362,7 @@ class LabelCache:
             return None
         # An empty value is the same as no label to Prometheus, and so must not make a second series.
         names = tuple(name for name in CONTRACT_LABELS if given.get(name))
-        base = (("engine", engine), ("database", self._database))
+        base = (("engine", engine), *self._labels)
         return _Parsed(base + tuple((name, given[name]) for name in names), frozenset(names))
 
 

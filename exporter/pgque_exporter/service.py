@@ -14,8 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 import uvicorn
 
 from pgque_exporter import catalogue as catalogue_file
-from pgque_exporter.config import Config, Listen
+from pgque_exporter.config import Config, Listen, TargetConfig
+from pgque_exporter.discovery import Discoveries
 from pgque_exporter.errors import UserError
+from pgque_exporter.fleet import Fleet
 from pgque_exporter.otlp.encode import Batch, encode_service, service_resource
 from pgque_exporter.otlp.push import Ledger, Pusher
 from pgque_exporter.page import Page
@@ -27,13 +29,14 @@ from pgque_exporter.web import View, create_app
 
 log = logging.getLogger(__name__)
 
+_CONFIGURED = ""  # the fleet's source of targets that is the configuration itself; no server has this name
+
 # Together they stay below the 5 s in which the service promises to be gone.
 _LAST_ANSWERS = 1  # seconds for requests under way
 _LAST_POLLS = 1.5
 _LAST_FLUSH = 2.0
 
-_THREADS = 8  # started only when needed
-_THREADS_PER_TARGET = 4
+_MOST_THREADS = 2000  # started only when needed
 
 
 async def run_service(
@@ -67,9 +70,9 @@ class Service:
         self._catalogue = catalogue_file.load()
         self._resource = service_resource(f"{socket.gethostname()}:{port}")
         self._telemetry = Telemetry(self._catalogue, self._resource)
-        self._targets = [Target(target, self._catalogue, redact, self._polled) for target in config.targets]
-        for target in config.targets:
-            self._telemetry.expect(target.name)
+        self._redact = redact
+        self._fleet = Fleet(self._target, self._left)
+        self._discoveries = Discoveries(self._fleet, redact, self._mine)
         self._page = Page(self._catalogue, self.states, self._telemetry)
         self._pusher: Pusher | None = None
         if config.otlp is not None:
@@ -83,46 +86,46 @@ class Service:
                 redact,
             )
         self._tasks: list[asyncio.Task[None]] = []
+        self._config = config
+        self._poll_these(config)
 
     def states(self) -> Sequence[TargetState]:
-        """The latest state of every target, in the order of the configuration."""
-        return [target.state for target in self._targets]
+        """The latest state of every server that is searched, then of every target."""
+        return [*self._discoveries.states(), *self._fleet.states()]
 
     async def run(self, stop: asyncio.Event, ready: Callable[[str], None] | None) -> Ledger | None:
         """See `run_service`."""
         # A name lookup that hangs keeps its thread, through several polls. It must not take the threads
         # in which the other databases' names are looked up and pages are built.
-        threads = ThreadPoolExecutor(_THREADS + _THREADS_PER_TARGET * len(self._targets), "worker")
+        threads = ThreadPoolExecutor(_MOST_THREADS, "worker")
         asyncio.get_running_loop().set_default_executor(threads)
         view = View(self._page, self.states, self._alive, self._ledger)
         server = _Server(_server_config(view))
         serving = asyncio.create_task(server.serve([self._socket]))
         ending = asyncio.create_task(stop.wait())
-        enough = asyncio.Event()  # ends the polls, also when the server dies before `stop`
         try:
             up = asyncio.create_task(server.up.wait())
             await asyncio.wait({serving, up}, return_when=asyncio.FIRST_COMPLETED)
             up.cancel()
             if self._pusher is not None:
                 self._pusher.start()
-            page = asyncio.create_task(self._page.run())
-            self._tasks = [page, *(asyncio.create_task(target.run(enough)) for target in self._targets)]
+            self._tasks = [asyncio.create_task(self._page.run())]
+            self._fleet.start()
+            self._discoveries.start()
             if not serving.done():
-                log.info("listening on %s, polling %d database(s)", self._url, len(self._targets))
+                log.info("listening on %s, polling %d database(s)", self._url, len(self._fleet.states()))
                 if ready is not None:
                     ready(self._url)
             await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             ending.cancel()
-            enough.set()
             await self._end(server, serving)
         return self._ledger()
 
     async def _end(self, server: uvicorn.Server, serving: asyncio.Task[None]) -> None:
         server.should_exit = True
-        polls = set(self._tasks[1:])
-        if polls:
-            await asyncio.wait(polls, timeout=_LAST_POLLS)
+        await self._discoveries.close()
+        await self._fleet.close(_LAST_POLLS)
         if self._pusher is not None:
             await self._pusher.close(_LAST_FLUSH)
         for task in self._tasks:
@@ -136,10 +139,27 @@ class Service:
         log.info("ended")
 
     def _alive(self) -> bool:
-        return not any(task.done() for task in self._tasks)
+        alive = not any(task.done() for task in self._tasks)
+        return alive and self._fleet.alive() and self._discoveries.alive()
 
     def _ledger(self) -> Ledger | None:
         return self._pusher.ledger if self._pusher is not None else None
+
+    def _poll_these(self, config: Config) -> None:
+        self._fleet.put(_CONFIGURED, [target for target in config.targets if self._mine(target.name)])
+        self._discoveries.put(config.discoveries)
+
+    def _mine(self, name: str) -> bool:
+        shard = self._config.shard
+        return shard is None or shard.owns(name)
+
+    def _target(self, config: TargetConfig) -> Target:
+        self._telemetry.expect(config.name, config.labels)
+        return Target(config, self._catalogue, self._redact, self._polled)
+
+    def _left(self, name: str) -> None:
+        self._telemetry.forget(name)
+        self._page.refresh()
 
     def _polled(self, outcome: PollOutcome) -> None:
         self._telemetry.count_poll(outcome)

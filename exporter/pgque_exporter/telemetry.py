@@ -9,7 +9,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from opentelemetry.metrics import Counter, Histogram
+from opentelemetry.metrics import Counter
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import (
     DataPointT,
@@ -23,21 +23,13 @@ from opentelemetry.util.types import Attributes
 
 from pgque_exporter import __version__
 from pgque_exporter.catalogue import Catalogue, Metric, MetricType, Source
-from pgque_exporter.connection import FailureKind
-from pgque_exporter.contract import DROP_REASONS
 from pgque_exporter.snapshot import Family, HistogramFamily, HistogramSeries, Labels, Series
 from pgque_exporter.state import TargetState
 from pgque_exporter.target import PollOutcome
+from pgque_exporter.target_telemetry import TARGET_METRICS, TargetTelemetry
 
-POLLS = "pgque.exporter.polls_total"
-SKIPPED = "pgque.exporter.polls_skipped_total"
-DURATION = "pgque.exporter.poll_duration_seconds"
-DROPPED = "pgque.exporter.series_dropped_total"
 OTLP_POINTS = "pgque.exporter.otlp_points_total"
 OTLP_OUTCOMES = ("exported", "rejected", "dropped")
-
-_DURATION_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-_OK = "ok"
 
 
 class Telemetry:
@@ -45,32 +37,31 @@ class Telemetry:
 
     def __init__(self, catalogue: Catalogue, resource: Mapping[str, str]) -> None:
         self._catalogue = catalogue
+        self._resource = resource
+        self._targets: dict[str, TargetTelemetry] = {}
         self._reader = InMemoryMetricReader()
         # No global provider and no exit hook: two services may run in one process.
         self._provider = MeterProvider([self._reader], Resource(resource), shutdown_on_exit=False)
         meter = self._provider.get_meter("pgque_exporter", __version__)
         self._counters: dict[str, Counter] = {}
-        self._histograms: dict[str, Histogram] = {}
         for metric in catalogue:
-            if metric.source is not Source.SERVICE:
+            if metric.source is not Source.SERVICE or metric.name in TARGET_METRICS:
                 continue
             if metric.type is MetricType.COUNTER:
                 self._counters[metric.name] = meter.create_counter(metric.name, metric.unit, metric.help)
-            elif metric.type is MetricType.HISTOGRAM:
-                self._histograms[metric.name] = meter.create_histogram(
-                    metric.name,
-                    metric.unit,
-                    metric.help,
-                    explicit_bucket_boundaries_advisory=_DURATION_BOUNDS,
-                )
 
-    def expect(self, database: str) -> None:
-        """Begin the counters of a database at 0, so that a first increase is seen as one."""
-        for result in (_OK, *FailureKind):
-            self._counters[POLLS].add(0, {"database": database, "result": str(result)})
-        self._counters[SKIPPED].add(0, {"database": database})
-        for reason in DROP_REASONS:
-            self._counters[DROPPED].add(0, {"database": database, "reason": reason})
+    def expect(self, database: str, labels: Labels) -> None:
+        """Begin the counters of a target at 0; they go on if it had the same labels before."""
+        known = self._targets.get(database)
+        if known is not None and known.labels == labels:
+            return
+        self.forget(database)
+        self._targets[database] = TargetTelemetry(self._catalogue, self._resource, database, labels)
+
+    def forget(self, database: str) -> None:
+        """Drop the counters of a target that is no longer polled."""
+        if (gone := self._targets.pop(database, None)) is not None:
+            gone.close()
 
     def expect_otlp(self) -> None:
         """Begin the counters of the OTLP sink at 0."""
@@ -79,16 +70,7 @@ class Telemetry:
 
     def count_poll(self, outcome: PollOutcome) -> None:
         """Count a finished poll."""
-        database = outcome.state.name
-        result = str(outcome.failure) if outcome.failure is not None else _OK
-        self._counters[POLLS].add(1, {"database": database, "result": result})
-        self._histograms[DURATION].record(outcome.duration, {"database": database})
-        if outcome.skipped:
-            self._counters[SKIPPED].add(outcome.skipped, {"database": database})
-        if outcome.result is not None:
-            for reason, rows in outcome.result.snapshot.dropped.items():
-                if rows:
-                    self._counters[DROPPED].add(rows, {"database": database, "reason": reason})
+        self._targets[outcome.state.name].count(outcome)
 
     def count_otlp(self, outcome: str, points: int) -> None:
         """Count points that the OTLP sink is done with."""
@@ -96,32 +78,35 @@ class Telemetry:
 
     def collect(self) -> MetricsData | None:
         """All counters and histograms as they are now; None before anything was counted."""
-        return self._reader.get_metrics_data()
+        parts = [self._reader.get_metrics_data(), *(target.collect() for target in self._targets.values())]
+        found = [resource for part in parts if part is not None for resource in part.resource_metrics]
+        return MetricsData(found) if found else None
 
     def instruments(self) -> tuple[tuple[Family, ...], tuple[HistogramFamily, ...]]:
         """The same as families, and as histograms."""
-        families: list[Family] = []
-        histograms: list[HistogramFamily] = []
+        numbers: dict[str, list[Series]] = {}
+        buckets: dict[str, list[HistogramSeries]] = {}
         for name, points in _points(self.collect()):
             metric = self._catalogue[name]
-            numbers: list[Series] = []
-            buckets: list[HistogramSeries] = []
             for point in points:
                 labels = _labels(metric, point.attributes)
                 if isinstance(point, NumberDataPoint):
-                    numbers.append(Series(labels, point.value))
+                    numbers.setdefault(name, []).append(Series(labels, point.value))
                 elif isinstance(point, HistogramDataPoint):
                     bounds, counts = tuple(point.explicit_bounds), tuple(point.bucket_counts)
-                    buckets.append(HistogramSeries(labels, bounds, counts, point.sum))
-            if numbers:
-                families.append(Family(metric, tuple(numbers)))
-            if buckets:
-                histograms.append(HistogramFamily(metric, tuple(buckets)))
-        return tuple(families), tuple(histograms)
+                    series = HistogramSeries(labels, bounds, counts, point.sum)
+                    buckets.setdefault(name, []).append(series)
+        families = tuple(Family(self._catalogue[name], tuple(found)) for name, found in numbers.items())
+        histograms = tuple(
+            HistogramFamily(self._catalogue[name], tuple(found)) for name, found in buckets.items()
+        )
+        return families, histograms
 
     def close(self) -> None:
         """Release what the SDK holds."""
         self._provider.shutdown()
+        for target in self._targets.values():
+            target.close()
 
 
 def _points(data: MetricsData | None) -> Iterator[tuple[str, Iterable[DataPointT]]]:
@@ -133,7 +118,10 @@ def _points(data: MetricsData | None) -> Iterator[tuple[str, Iterable[DataPointT
 
 def _labels(metric: Metric, attributes: Attributes) -> Labels:
     given = attributes or {}
-    return tuple((name, str(given[name])) for name in metric.labels if name in given)
+    own = tuple((name, str(given[name])) for name in metric.labels if name in given)
+    # What is left are the labels that the configuration gives to a target.
+    others = sorted(given.keys() - set(metric.labels))
+    return own + tuple((name, str(given[name])) for name in others)
 
 
 def target_families(catalogue: Catalogue, states: Sequence[TargetState], clock: float) -> tuple[Family, ...]:
@@ -141,7 +129,7 @@ def target_families(catalogue: Catalogue, states: Sequence[TargetState], clock: 
     build = (("version", __version__), ("python_version", platform.python_version()))
     found: dict[str, list[Series]] = {"pgque.exporter.build_info": [Series(build, 1.0)]}
     for state in states:
-        labels = (("database", state.name),)
+        labels = (("database", state.name), *state.labels)
         if state.polled:
             found.setdefault("pgque.up", []).append(Series(labels, float(state.up)))
         if state.last_success is not None:

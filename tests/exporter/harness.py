@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 import threading
 import urllib.error
@@ -95,8 +96,10 @@ def target(dsn: str, name: str = "shop", **options: Any) -> TargetConfig:
     return TargetConfig(name, dsn, **options)
 
 
-def config(*targets: TargetConfig, otlp: OtlpConfig | None = None, interval: float = 0.2) -> Config:
-    return Config(Listen("127.0.0.1", 0), interval, targets, otlp, "info")
+def config(
+    *targets: TargetConfig, otlp: OtlpConfig | None = None, interval: float = 0.2, **options: Any
+) -> Config:
+    return Config(Listen("127.0.0.1", 0), interval, targets, otlp, "info", **options)
 
 
 def poll(dsn: str, **options: Any) -> PollResult:
@@ -145,6 +148,10 @@ class Running:
 
     def get(self, path: str, **headers: str) -> Answer:
         return get(self.url + path, **headers)
+
+    def databases(self) -> set[str]:
+        """The values of the label `database` on /metrics."""
+        return set(re.findall(r'[{,]database="([^"]*)"', self.get("/metrics").text))
 
     def sample(self, start: str) -> float | None:
         """Value of the first sample of /metrics whose line begins so."""

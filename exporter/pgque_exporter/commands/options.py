@@ -6,7 +6,9 @@ import argparse
 import os
 import sys
 
-from pgque_exporter.config import Config, load_environment, load_file, misspelt
+from pgque_exporter.config import Config, TargetConfig, load_environment, load_file, misspelt
+from pgque_exporter.connection import PollError
+from pgque_exporter.discovery import find
 from pgque_exporter.redaction import Redactor
 
 
@@ -31,10 +33,21 @@ def load_config(arguments: argparse.Namespace) -> Config:
     return load_environment(os.environ, dsn=arguments.dsn)
 
 
+async def expand(config: Config, redact: Redactor) -> tuple[list[TargetConfig], dict[str, PollError]]:
+    """All targets, those of searched servers included; and by name the servers that can't be searched."""
+    targets, failures = list(config.targets), {}
+    for discovery in config.discoveries:
+        try:
+            targets += (await find(discovery, redact)).targets
+        except PollError as error:
+            failures[discovery.name] = error
+    return targets, failures
+
+
 def redactor(config: Config) -> Redactor:
     """A redactor that knows the secrets of the configuration."""
     redact = Redactor()
-    for target in config.targets:
+    for target in (*config.targets, *(discovery.server for discovery in config.discoveries)):
         redact.add_dsn(target.dsn)
     if config.otlp is not None:
         redact.add(*config.otlp.headers.values())

@@ -1,0 +1,80 @@
+"""The counters and the histogram about the polls of one target.
+
+Each target has instruments of its own. The SDK keeps every label set that an instrument ever saw, and
+merges those beyond 2000 into one: common ones would lose the counters of a large fleet, and never lose
+those of a target that has gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricsData
+from opentelemetry.sdk.resources import Resource
+
+from pgque_exporter import __version__
+from pgque_exporter.catalogue import Catalogue
+from pgque_exporter.connection import FailureKind
+from pgque_exporter.contract import DROP_REASONS
+from pgque_exporter.snapshot import Labels
+from pgque_exporter.target import PollOutcome
+
+POLLS = "pgque.exporter.polls_total"
+SKIPPED = "pgque.exporter.polls_skipped_total"
+DURATION = "pgque.exporter.poll_duration_seconds"
+DROPPED = "pgque.exporter.series_dropped_total"
+TARGET_METRICS = (POLLS, SKIPPED, DURATION, DROPPED)
+
+_DURATION_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_OK = "ok"
+
+
+class TargetTelemetry:
+    """Counts the polls of the target of this name; its own `labels` come with each point.
+
+    The counters begin at 0, so that a first increase is seen as one.
+    """
+
+    def __init__(self, catalogue: Catalogue, resource: Mapping[str, str], name: str, labels: Labels) -> None:
+        self.labels = labels
+        self._attributes = {"database": name, **dict(labels)}
+        self._reader = InMemoryMetricReader()
+        self._provider = MeterProvider([self._reader], Resource(resource), shutdown_on_exit=False)
+        meter = self._provider.get_meter("pgque_exporter", __version__)
+        self._polls, self._skipped, self._dropped = (
+            meter.create_counter(metric.name, metric.unit, metric.help)
+            for metric in (catalogue[name] for name in (POLLS, SKIPPED, DROPPED))
+        )
+        metric = catalogue[DURATION]
+        self._duration = meter.create_histogram(
+            metric.name, metric.unit, metric.help, explicit_bucket_boundaries_advisory=_DURATION_BOUNDS
+        )
+        for result in (_OK, *FailureKind):
+            self._polls.add(0, {**self._attributes, "result": str(result)})
+        self._skipped.add(0, self._attributes)
+        for reason in DROP_REASONS:
+            self._dropped.add(0, {**self._attributes, "reason": reason})
+        self._data = self._reader.get_metrics_data()
+
+    def count(self, outcome: PollOutcome) -> None:
+        """Count a finished poll."""
+        result = str(outcome.failure) if outcome.failure is not None else _OK
+        self._polls.add(1, {**self._attributes, "result": result})
+        self._duration.record(outcome.duration, self._attributes)
+        if outcome.skipped:
+            self._skipped.add(outcome.skipped, self._attributes)
+        if outcome.result is not None:
+            for reason, rows in outcome.result.snapshot.dropped.items():
+                if rows:
+                    self._dropped.add(rows, {**self._attributes, "reason": reason})
+        # They change here only. Who asks gets what is known: a scrape of hundreds of targets is quick.
+        self._data = self._reader.get_metrics_data()
+
+    def collect(self) -> MetricsData | None:
+        """All of them, as of the last poll."""
+        return self._data
+
+    def close(self) -> None:
+        """Release what the SDK holds."""
+        self._provider.shutdown()

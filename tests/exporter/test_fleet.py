@@ -1,0 +1,77 @@
+"""Many targets in one service: labels of their own, and their places in time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+
+from pgque_exporter.otlp.encode import SnapshotEncoder
+from pgque_exporter.redaction import Redactor
+from pgque_exporter.sharding import phase
+from pgque_exporter.target import PollOutcome, Target
+from tests.exporter.harness import CATALOGUE, ToyPack, config, poll, running, target
+from tests.support.database import Database, wait_until
+
+LABELS = (("env", "prod"), ("team", "blue"))
+
+
+def test_labels_of_a_target_are_on_all_of_its_series(database: Database, toy: ToyPack) -> None:
+    toy.add("pgque.queue.depth", 1, queue="q")
+    toy.add_health("q", "lag", "critical", "far behind")
+    with running(config(target(database.dsn(), labels=LABELS))) as service:
+        wait_until(lambda: service.sample("pgque_queue_depth{"), what="polled")
+        lines = service.get("/metrics").text.splitlines()
+    of_target = [line for line in lines if 'database="shop"' in line]
+    names = {line.partition("{")[0] for line in of_target}
+    assert {
+        "pgque_queue_depth", "pgque_queue_health_state", "pgque_up", "pgque_snapshot_age_seconds",
+        "pgque_exporter_polls_total", "pgque_exporter_poll_duration_seconds_bucket",
+    } <= names  # fmt: skip
+    assert [line for line in of_target if 'env="prod",team="blue"' not in line] == []
+    assert 'pgque_queue_depth{engine="toy",database="shop",env="prod",team="blue",queue="q"} 1' in lines
+
+
+def test_labels_of_a_target_leave_the_health_checks_as_they_are(database: Database, toy: ToyPack) -> None:
+    toy.add_health("q", "lag", "critical", "far behind")
+    toy.add("pgque.queue.health_status", 2, queue="q")
+    plain, labelled = (poll(database.dsn(), labels=labels).snapshot for labels in ((), LABELS))
+    assert labelled.checks == plain.checks
+    assert labelled.checks_ok == plain.checks_ok
+    assert labelled.points == plain.points > 4
+
+
+def test_labels_of_a_target_are_attributes_over_otlp(database: Database, toy: ToyPack) -> None:
+    toy.add("pgque.queue.depth", 1, queue="q")
+    [batch] = SnapshotEncoder({}, "shop").encode(poll(database.dsn(), labels=LABELS).snapshot)
+    request = ExportMetricsServiceRequest.FromString(batch.payload)
+    [point] = request.resource_metrics[0].scope_metrics[0].metrics[0].gauge.data_points
+    attributes = {one.key: one.value.string_value for one in point.attributes}
+    assert attributes.items() >= {"env": "prod", "team": "blue", "queue": "q"}.items()
+
+
+def test_polls_of_many_targets_are_spread_over_the_interval() -> None:
+    tenths = Counter(int(phase(f"server-{number}/shop") * 10) for number in range(1000))
+    assert sorted(tenths) == list(range(10))
+    assert min(tenths.values()) > 60
+
+
+def test_a_target_is_polled_at_its_own_moments(database: Database, toy: ToyPack) -> None:
+    clocks: list[float] = []
+
+    async def run() -> None:
+        stop = asyncio.Event()
+
+        def publish(outcome: PollOutcome) -> None:
+            clocks.append(outcome.state.snapshot_clock)
+            if len(clocks) == 4:
+                stop.set()
+
+        one = Target(target(database.dsn(), interval=0.5), CATALOGUE, Redactor(), publish)
+        await asyncio.wait_for(one.run(stop), 60)
+
+    asyncio.run(run())
+    # The first comes at once; no other before its moment.
+    numbers = [clock / 0.5 - phase("shop") for clock in clocks]
+    assert [int(number) for number in numbers[1:]] == sorted({int(number) for number in numbers[1:]})
