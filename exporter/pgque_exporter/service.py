@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 
 import uvicorn
 
@@ -22,13 +23,16 @@ from pgque_exporter.otlp.encode import Batch, encode_service, service_resource
 from pgque_exporter.otlp.push import Ledger, Pusher
 from pgque_exporter.page import Page
 from pgque_exporter.redaction import Redactor
+from pgque_exporter.reload import Reloader
 from pgque_exporter.state import TargetState
 from pgque_exporter.target import PollOutcome, Target
-from pgque_exporter.telemetry import Telemetry, target_families
+from pgque_exporter.telemetry import RELOAD_SUCCESS, RELOAD_TIME, Telemetry, target_families
 from pgque_exporter.web import View, create_app
 
 log = logging.getLogger(__name__)
 
+# What a reload takes over; the other settings are of things that can't be exchanged under way.
+_RELOADED = ("targets", "discoveries", "files", "interval")
 _CONFIGURED = ""  # the fleet's source of targets that is the configuration itself; no server has this name
 
 # Together they stay below the 5 s in which the service promises to be gone.
@@ -45,15 +49,17 @@ async def run_service(
     stop: asyncio.Event,
     ready: Callable[[str], None] | None = None,
     redact: Redactor | None = None,
+    reloader: Reloader | None = None,
 ) -> Ledger | None:
     """Run until `stop` is set, then end within 5 seconds.
 
-    `ready` is called with the base URL once the web server accepts requests. Returns what became of the
-    points pushed, None without OTLP. Raises UserError when the listening address can't be had.
+    `reloader` watches the configuration and has a changed one taken over. `ready` is called with the base
+    URL once the web server accepts requests. Returns what became of the points pushed, None without OTLP.
+    Raises UserError when the listening address can't be had.
     """
     sock = bind(config.listen)
     try:
-        service = Service(config, sock, redact or Redactor())
+        service = Service(config, sock, redact or Redactor(), reloader)
     except BaseException:
         sock.close()
         raise
@@ -63,7 +69,9 @@ async def run_service(
 class Service:
     """One service with its own state; several can live in one process."""
 
-    def __init__(self, config: Config, sock: socket.socket, redact: Redactor) -> None:
+    def __init__(
+        self, config: Config, sock: socket.socket, redact: Redactor, reloader: Reloader | None = None
+    ) -> None:
         host, port = sock.getsockname()[:2]
         self._url = f"http://{_reachable(host)}:{port}"
         self._socket = sock
@@ -86,6 +94,7 @@ class Service:
                 redact,
             )
         self._tasks: list[asyncio.Task[None]] = []
+        self._reloader = reloader
         self._config = config
         self._poll_these(config)
 
@@ -110,6 +119,9 @@ class Service:
             if self._pusher is not None:
                 self._pusher.start()
             self._tasks = [asyncio.create_task(self._page.run())]
+            if self._reloader is not None:
+                watch = self._reloader.run(self._reload, self._reloaded)
+                self._tasks.append(asyncio.create_task(watch))
             self._fleet.start()
             self._discoveries.start()
             if not serving.done():
@@ -144,6 +156,20 @@ class Service:
 
     def _ledger(self) -> Ledger | None:
         return self._pusher.ledger if self._pusher is not None else None
+
+    def _reload(self, config: Config) -> None:
+        """Take over what can be: the databases. One whose settings stay notices nothing."""
+        for one in fields(Config):
+            if one.name not in _RELOADED and getattr(config, one.name) != getattr(self._config, one.name):
+                log.warning("configuration: a change of %s takes effect at the next start", one.name)
+        self._poll_these(config)
+        log.info("configuration reloaded, polling %d database(s)", len(self._fleet.states()))
+        self._page.refresh()
+
+    def _reloaded(self, success: bool, loaded_at: float) -> None:
+        if self._config.files is not None:
+            self._telemetry.set(RELOAD_SUCCESS, float(success))
+            self._telemetry.set(RELOAD_TIME, loaded_at)
 
     def _poll_these(self, config: Config) -> None:
         self._fleet.put(_CONFIGURED, [target for target in config.targets if self._mine(target.name)])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from opentelemetry.metrics import Counter
+from opentelemetry.metrics import Counter, _Gauge
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import (
     DataPointT,
@@ -29,6 +29,9 @@ from pgque_exporter.target import PollOutcome
 from pgque_exporter.target_telemetry import TARGET_METRICS, TargetTelemetry
 
 OTLP_POINTS = "pgque.exporter.otlp_points_total"
+RELOAD_SUCCESS = "pgque.exporter.config_reload_success"
+RELOAD_TIME = "pgque.exporter.config_reload_timestamp_seconds"
+OWN_GAUGES = (RELOAD_SUCCESS, RELOAD_TIME)
 OTLP_OUTCOMES = ("exported", "rejected", "dropped")
 
 
@@ -44,11 +47,14 @@ class Telemetry:
         self._provider = MeterProvider([self._reader], Resource(resource), shutdown_on_exit=False)
         meter = self._provider.get_meter("pgque_exporter", __version__)
         self._counters: dict[str, Counter] = {}
+        self._gauges: dict[str, _Gauge] = {}
         for metric in catalogue:
             if metric.source is not Source.SERVICE or metric.name in TARGET_METRICS:
                 continue
             if metric.type is MetricType.COUNTER:
                 self._counters[metric.name] = meter.create_counter(metric.name, metric.unit, metric.help)
+            elif metric.name in OWN_GAUGES:
+                self._gauges[metric.name] = meter.create_gauge(metric.name, metric.unit, metric.help)
 
     def expect(self, database: str, labels: Labels) -> None:
         """Begin the counters of a target at 0; they go on if it had the same labels before."""
@@ -75,6 +81,10 @@ class Telemetry:
     def count_otlp(self, outcome: str, points: int) -> None:
         """Count points that the OTLP sink is done with."""
         self._counters[OTLP_POINTS].add(points, {"outcome": outcome})
+
+    def set(self, gauge: str, value: float) -> None:
+        """Set one of the gauges without labels; until then it is absent."""
+        self._gauges[gauge].set(value)
 
     def collect(self) -> MetricsData | None:
         """All counters and histograms as they are now; None before anything was counted."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from pgque_exporter.otlp.encode import SnapshotEncoder
@@ -13,6 +14,8 @@ from pgque_exporter.sharding import phase
 from pgque_exporter.target import PollOutcome, Target
 from tests.exporter.harness import CATALOGUE, ToyPack, config, poll, running, target
 from tests.support.database import Database, wait_until
+
+pytestmark = pytest.mark.servers("pg18")
 
 LABELS = (("env", "prod"), ("team", "blue"))
 

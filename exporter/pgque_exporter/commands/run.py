@@ -8,11 +8,13 @@ import logging
 import os
 import signal
 import threading
+from collections.abc import Callable
 
 from pgque_exporter import logs
 from pgque_exporter.commands.options import add_config_options, load_config, redactor
 from pgque_exporter.config import Config
 from pgque_exporter.redaction import Redactor
+from pgque_exporter.reload import Reloader
 from pgque_exporter.service import run_service
 
 log = logging.getLogger(__name__)
@@ -27,14 +29,14 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Run until SIGTERM (exit code 0) or Ctrl-C (130)."""
+    """Run until SIGTERM (exit code 0) or Ctrl-C (130); SIGHUP reloads the configuration file."""
     config = load_config(arguments)
     redact = redactor(config)
     logs.set_up("debug" if arguments.debug else config.log_level, redact)
-    return asyncio.run(_run(config, redact))
+    return asyncio.run(_run(config, redact, lambda: load_config(arguments)))
 
 
-async def _run(config: Config, redact: Redactor) -> int:
+async def _run(config: Config, redact: Redactor, load: Callable[[], Config]) -> int:
     stop = asyncio.Event()
     code = 0
 
@@ -50,7 +52,9 @@ async def _run(config: Config, redact: Redactor) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end, number)
-    await run_service(config, stop=stop, redact=redact)
+    reloader = Reloader(config, load)
+    loop.add_signal_handler(signal.SIGHUP, reloader.wish)
+    await run_service(config, stop=stop, redact=redact, reloader=reloader)
     return code
 
 
