@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from pgque_exporter.config import DiscoveryConfig, TargetConfig
-from pgque_exporter.connection import Connection, FailureKind, PollError, briefly
+from pgque_exporter.connection import Connection, FailureKind, PollError, briefly, pause
 from pgque_exporter.contract import has_pack
 from pgque_exporter.fleet import Fleet
 from pgque_exporter.redaction import Redactor
@@ -114,8 +114,9 @@ class Discovery:
                     break
                 if stop.is_set():
                     break
-                self._conclude(*looking.result())
-                await asyncio.wait({stopping}, timeout=self.config.interval)
+                found, error = looking.result()
+                self._conclude(found, error)
+                await pause(self.config.interval, error, stopping)
         finally:
             stopping.cancel()
 

@@ -19,6 +19,7 @@ from pgque_exporter.connection import (
     close,
     connect,
     late,
+    pause,
     settle,
 )
 from pgque_exporter.contract import LabelCache, PollResult, poll
@@ -78,7 +79,8 @@ class Target:
                 passed = max(0, self._grid_number(ended) - due)
                 self._conclude(result, error, begun, ended - begun, passed)
                 due += passed + 1
-                await asyncio.wait({stopping}, timeout=max(0.0, self._grid_time(due) - time.monotonic()))
+                if await pause(self._grid_time(due) - time.monotonic(), error, stopping):
+                    due = self._grid_number(time.monotonic())
         finally:
             stopping.cancel()
             await self._poller.close()
