@@ -1,6 +1,7 @@
 """Configuration: a YAML file and those it names, or the environment alone for one database.
 
-A file is the whole truth: with one, no variable but libpq's own (`PGHOST`, `PGUSER`, ...) counts.
+A file is the whole truth: with one, no variable but libpq's own (`PGHOST`, `PGUSER`, ...) counts, and
+`PGQUE_SHARD`, which tells apart the services that share a file.
 Pydantic checks the raw input here; what leaves this module is frozen dataclasses.
 """
 
@@ -172,7 +173,7 @@ _VARIABLES: tuple[tuple[str, str, str], ...] = (
     ("OTEL_EXPORTER_OTLP_TIMEOUT", "otlp", "timeout"),
     ("OTEL_EXPORTER_OTLP_CERTIFICATE", "otlp", "ca_file"),
 )
-ENVIRONMENT = ("PGQUE_DSN", *(variable for variable, _, _ in _VARIABLES))  # all that are read
+ENVIRONMENT = ("PGQUE_DSN", "PGQUE_SHARD", *(variable for variable, _, _ in _VARIABLES))  # all that are read
 _ORIGINS: Mapping[str, tuple[str | int, ...]] = {"": (), "target": ("targets", 0), "otlp": ("otlp",)}
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import Run
 from tests.exporter.harness import ToyPack
 from tests.support.database import Database
@@ -51,3 +53,14 @@ def test_sql_wants_single_databases(run: Run, tmp_path: Path) -> None:
     assert err == (
         f"pgque-exporter: error: {path}: no database is listed in `targets`. Choose one with --dsn\n"
     )
+
+
+def test_a_bad_shard_is_one_line(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "exporter.yaml"
+    path.write_text("listen: 127.0.0.1:0\ntargets: [{dsn: host=/nowhere}]\n")
+    hint = "Write 1/8 for the first of eight, 8/8 for the last"
+    expected = f"pgque-exporter: error: --shard: '9/8' is not a shard. {hint}\n"
+    assert run("run", "--config", str(path), "--shard", "9/8") == (2, "", expected)
+    monkeypatch.setenv("PGQUE_SHARD", "two")  # counts beside a file too
+    expected = f"pgque-exporter: error: PGQUE_SHARD: 'two' is not a shard. {hint}\n"
+    assert run("run", "--config", str(path)) == (2, "", expected)

@@ -8,9 +8,11 @@ from collections import Counter
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
+from pgque_exporter.config import DiscoveryConfig
+from pgque_exporter.errors import UserError
 from pgque_exporter.otlp.encode import SnapshotEncoder
 from pgque_exporter.redaction import Redactor
-from pgque_exporter.sharding import phase
+from pgque_exporter.sharding import Shard, parse_shard, phase
 from pgque_exporter.target import PollOutcome, Target
 from tests.exporter.harness import CATALOGUE, ToyPack, config, poll, running, target
 from tests.support.database import Database, wait_until
@@ -58,6 +60,47 @@ def test_polls_of_many_targets_are_spread_over_the_interval() -> None:
     tenths = Counter(int(phase(f"server-{number}/shop") * 10) for number in range(1000))
     assert sorted(tenths) == list(range(10))
     assert min(tenths.values()) > 60
+
+
+def test_shards_partition_the_targets() -> None:
+    names = [f"server-{number % 7}/database-{number}" for number in range(1000)]
+    shards = [Shard(number, 8) for number in range(1, 9)]
+    owners = {name: [str(shard) for shard in shards if shard.owns(name)] for name in names}
+    assert all(len(owned) == 1 for owned in owners.values())
+    counts = Counter(owned[0] for owned in owners.values())
+    assert len(counts) == 8
+    assert min(counts.values()) > 80
+    # A name's place is a promise: another release must not shuffle running fleets.
+    assert [owners[name] for name in names[:4]] == [["6/8"], ["7/8"], ["7/8"], ["4/8"]]
+    assert Shard(1, 1).owns("anything")
+
+
+@pytest.mark.parametrize("text", ["0/8", "9/8", "1/0", "1", "1/8/2", "-1/8", "a/b", "", "1 / 8", "1/1001"])
+def test_what_is_no_shard_is_refused_with_its_place(text: str) -> None:
+    with pytest.raises(UserError) as caught:
+        parse_shard(text, "--shard")
+    assert str(caught.value) == (
+        f"--shard: {text!r} is not a shard. Write 1/8 for the first of eight, 8/8 for the last"
+    )
+
+
+def test_each_shard_polls_its_own_and_searches_for_its_own(
+    database: Database, toy: ToyPack, other_database: Database
+) -> None:
+    ToyPack(other_database.connect())
+    names = [f"t{number}" for number in range(6)]
+    targets = [target(database.dsn(), name) for name in names]
+    found = [database.name, other_database.name]
+    server = DiscoveryConfig(target(database.cluster.dsn(), "db1"), tuple(found), interval=0.2)
+    seen: list[set[str]] = []
+    for number in (1, 2):
+        shard = Shard(number, 2)
+        expected = {name for name in (*names, *(f"db1/{one}" for one in found)) if shard.owns(name)}
+        with running(config(*targets, discoveries=(server,), shard=shard)) as service:
+            wait_until(lambda: service.databases() == expected | {"db1"}, what="its share")  # noqa: B023
+            seen.append(expected)
+    assert seen[0] | seen[1] == {*names, *(f"db1/{one}" for one in found)}
+    assert not seen[0] & seen[1]
 
 
 def test_a_target_is_polled_at_its_own_moments(database: Database, toy: ToyPack) -> None:

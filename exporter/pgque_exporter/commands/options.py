@@ -10,6 +10,7 @@ from pgque_exporter.config import Config, TargetConfig, load_environment, load_f
 from pgque_exporter.connection import PollError
 from pgque_exporter.discovery import find
 from pgque_exporter.redaction import Redactor
+from pgque_exporter.sharding import Shard, parse_shard
 
 
 def add_config_options(parser: argparse.ArgumentParser) -> None:
@@ -22,6 +23,26 @@ def add_config_options(parser: argparse.ArgumentParser) -> None:
         "leave the password to PGQUE_PASSWORD_FILE)",
     )
     parser.add_argument("--debug", action="store_true", help="log more, and show where an error comes from")
+
+
+def add_shard_option(parser: argparse.ArgumentParser) -> None:
+    """Add --shard."""
+    parser.add_argument(
+        "--shard",
+        metavar="N/TOTAL",
+        help="poll only a share of the targets, such as 2/8: the second of eight (default: PGQUE_SHARD)",
+    )
+
+
+def load_shard(arguments: argparse.Namespace) -> Shard | None:
+    """The shard that the option or the environment asks for.
+
+    The variable counts beside a configuration file too: all shards share the file.
+    """
+    if arguments.shard is not None:
+        return parse_shard(arguments.shard, "--shard")
+    text = os.environ.get("PGQUE_SHARD")
+    return parse_shard(text, "PGQUE_SHARD") if text else None
 
 
 def load_config(arguments: argparse.Namespace) -> Config:

@@ -9,9 +9,16 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 from pgque_exporter import logs
-from pgque_exporter.commands.options import add_config_options, load_config, redactor
+from pgque_exporter.commands.options import (
+    add_config_options,
+    add_shard_option,
+    load_config,
+    load_shard,
+    redactor,
+)
 from pgque_exporter.config import Config
 from pgque_exporter.redaction import Redactor
 from pgque_exporter.reload import Reloader
@@ -26,14 +33,18 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Describe the command."""
     parser = commands.add_parser("run", help="poll databases, serve metrics and health, push to a collector")
     add_config_options(parser)
+    add_shard_option(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Run until SIGTERM (exit code 0) or Ctrl-C (130); SIGHUP reloads the configuration file."""
-    config = load_config(arguments)
+    def load() -> Config:
+        return replace(load_config(arguments), shard=load_shard(arguments))
+
+    config = load()
     redact = redactor(config)
     logs.set_up("debug" if arguments.debug else config.log_level, redact)
-    return asyncio.run(_run(config, redact, lambda: load_config(arguments)))
+    return asyncio.run(_run(config, redact, load))
 
 
 async def _run(config: Config, redact: Redactor, load: Callable[[], Config]) -> int:
