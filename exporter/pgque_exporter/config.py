@@ -20,6 +20,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
 from pgque_exporter import yaml_lines
+from pgque_exporter.config_leader import LeaderConfig, RawLeader, build_leader
 from pgque_exporter.config_targets import (
     DEFAULT_INTERVAL,
     MODELS,
@@ -51,6 +52,7 @@ __all__ = [
     "Config",
     "DiscoveryConfig",
     "Files",
+    "LeaderConfig",
     "Listen",
     "OtlpConfig",
     "TargetConfig",
@@ -107,6 +109,7 @@ class Config:
     discoveries: tuple[DiscoveryConfig, ...] = ()
     files: Files | None = None
     shard: Shard | None = None
+    leader: LeaderConfig | None = None
 
 
 def load_file(path: str | Path) -> Config:
@@ -251,10 +254,11 @@ class _RawConfig(RawModel):
     targets: list[RawTarget] | None = None
     target_files: list[str] = Field(default=[])
     otlp: _RawOtlp | None = None
+    leader: RawLeader | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
 
-_MODELS: Models = {(): _RawConfig, ("otlp",): _RawOtlp, **MODELS}
+_MODELS: Models = {(): _RawConfig, ("otlp",): _RawOtlp, ("leader",): RawLeader, **MODELS}
 
 
 # --- from raw to ready ---------------------------------------------------------------------------
@@ -267,6 +271,10 @@ def _build(raw: _RawConfig, where: Where, written: Sequence[Entry], files: Files
         raise UserError(what, where=where(("targets",)), hint=hint)
     defaults = Defaults(raw.interval, raw.timeout, raw.stale_after, where(("stale_after",)))
     databases = build(written, defaults)
+    if raw.leader is not None and raw.otlp is None:
+        what = "leader decides who pushes, and otlp is missing"
+        hint = "leave it out: each replica can be scraped"
+        raise UserError(what, where=where(("leader",)), hint=hint)
     return Config(
         listen=raw.listen,
         interval=raw.interval,
@@ -275,6 +283,7 @@ def _build(raw: _RawConfig, where: Where, written: Sequence[Entry], files: Files
         log_level=raw.log_level,
         discoveries=databases.discoveries,
         files=files,
+        leader=build_leader(raw.leader, where) if raw.leader is not None else None,
     )
 
 

@@ -190,7 +190,7 @@ def build(written: Sequence[Entry], defaults: Defaults) -> Databases:
 
 def _target(entry: Entry, defaults: Defaults) -> TargetConfig:
     raw, where = entry.raw, entry.where
-    database = _check_dsn(raw.dsn, where(("dsn",)))
+    database = check_dsn(raw.dsn, where(("dsn",)))
     name = raw.name if raw.name is not None else database
     if not is_name(name):
         what = f"a target's name must have 1 to {_LONGEST_NAME} printable characters"
@@ -255,7 +255,7 @@ def _discovery(target: TargetConfig, raw: RawDiscover, entry: Entry) -> Discover
     return DiscoveryConfig(target, tuple(raw.include), tuple(raw.exclude), raw.interval)
 
 
-def _check_dsn(dsn: str, where: str) -> str:
+def check_dsn(dsn: str, where: str) -> str:
     """The name of the database that `dsn` leads to; its text never becomes part of an error."""
     hint = (
         "write postgresql://user@host/dbname or host=... dbname=...; in a URI write %40 for @ and %2F for / "

@@ -19,6 +19,7 @@ from pgque_exporter.config import Config, Listen, TargetConfig
 from pgque_exporter.discovery import Discoveries
 from pgque_exporter.errors import UserError
 from pgque_exporter.fleet import Fleet
+from pgque_exporter.leader import Leader
 from pgque_exporter.otlp.encode import Batch, encode_service, service_resource
 from pgque_exporter.otlp.push import Ledger, Pusher
 from pgque_exporter.page import Page
@@ -26,7 +27,7 @@ from pgque_exporter.redaction import Redactor
 from pgque_exporter.reload import Reloader
 from pgque_exporter.state import TargetState
 from pgque_exporter.target import PollOutcome, Target
-from pgque_exporter.telemetry import RELOAD_SUCCESS, RELOAD_TIME, Telemetry, target_families
+from pgque_exporter.telemetry import LEADER, RELOAD_SUCCESS, RELOAD_TIME, Telemetry, target_families
 from pgque_exporter.web import View, create_app
 
 log = logging.getLogger(__name__)
@@ -82,6 +83,9 @@ class Service:
         self._fleet = Fleet(self._target, self._left)
         self._discoveries = Discoveries(self._fleet, redact, self._mine)
         self._page = Page(self._catalogue, self.states, self._telemetry)
+        self._leader: Leader | None = None
+        if config.leader is not None:
+            self._leader = Leader(config.leader, config.shard, redact, self._lead_changed)
         self._pusher: Pusher | None = None
         if config.otlp is not None:
             self._telemetry.expect_otlp()
@@ -92,6 +96,7 @@ class Service:
                 config.interval,
                 self._telemetry.count_otlp,
                 redact,
+                self._leader,
             )
         self._tasks: list[asyncio.Task[None]] = []
         self._reloader = reloader
@@ -122,6 +127,8 @@ class Service:
             if self._reloader is not None:
                 watch = self._reloader.run(self._reload, self._reloaded)
                 self._tasks.append(asyncio.create_task(watch))
+            if self._leader is not None:
+                self._tasks.append(asyncio.create_task(self._leader.run()))
             self._fleet.start()
             self._discoveries.start()
             if not serving.done():
@@ -190,10 +197,18 @@ class Service:
     def _polled(self, outcome: PollOutcome) -> None:
         self._telemetry.count_poll(outcome)
         self._page.refresh()
-        if self._pusher is not None and outcome.result is not None:
+        if self._pusher is not None and self._leads() and outcome.result is not None:
             self._pusher.push(outcome.result.snapshot)
 
+    def _leads(self) -> bool:
+        return self._leader is None or self._leader.leads()
+
+    def _lead_changed(self, leads: bool) -> None:
+        self._telemetry.set(LEADER, float(leads))
+
     def _own_metrics(self) -> Batch:
+        if not self._leads():
+            return Batch(b"", 0)
         families = target_families(self._catalogue, self.states(), time.monotonic())
         return encode_service(self._resource, families, time.time_ns(), self._telemetry.collect())
 

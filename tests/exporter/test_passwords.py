@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -16,7 +17,8 @@ from pgque_exporter.demo.cluster import Cluster, embedded_bindir
 from tests.exporter.harness import Running, ToyPack, config, poll_error, running, target
 from tests.support.database import wait_until
 
-HOURS = {"interval": 7200.0, "timeout": 10.0, "stale_after": 36000.0}  # no next poll comes in time
+# Long enough for no next poll to come in time.
+HOURS: dict[str, Any] = {"interval": 7200.0, "timeout": 10.0, "stale_after": 36000.0}
 OLD, NEW = "first hunter", "second hunter"
 
 

@@ -70,6 +70,8 @@ def redactor(config: Config) -> Redactor:
     redact = Redactor()
     for target in (*config.targets, *(discovery.server for discovery in config.discoveries)):
         redact.add_dsn(target.dsn)
+    if config.leader is not None:
+        redact.add_dsn(config.leader.database.dsn)
     if config.otlp is not None:
         redact.add(*config.otlp.headers.values())
     return redact

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from pgque_exporter.config import OtlpConfig
 from pgque_exporter.otlp.encode import Batch, SnapshotEncoder
+from pgque_exporter.otlp.gate import Gated, Lead
 from pgque_exporter.otlp.transport import DeliveryError, Rejected, Retry, Transport, Undelivered
 from pgque_exporter.redaction import Redactor, one_line
 from pgque_exporter.snapshot import Snapshot
@@ -58,7 +59,10 @@ def make_transport(config: OtlpConfig) -> Transport:
 
 
 class Pusher:
-    """Pushes each snapshot once, and every `interval` seconds the service's own metrics."""
+    """Pushes each snapshot once, and every `interval` seconds the service's own metrics.
+
+    With `lead` only while this replica has it.
+    """
 
     def __init__(
         self,
@@ -68,12 +72,14 @@ class Pusher:
         interval: float,
         count: Callable[[str, int], None],
         redact: Redactor,
+        lead: Lead | None = None,
     ) -> None:
         self.ledger = Ledger()
         url = urlsplit(config.endpoint)
         self._collector = f"{url.scheme}://{url.netloc}"  # a path may hold a key
         self._timeout = config.timeout
-        self._transport = make_transport(config)
+        transport = make_transport(config)
+        self._transport = transport if lead is None else Gated(transport, lead)
         self._resource = resource
         self._own_metrics = own_metrics
         self._interval = interval
