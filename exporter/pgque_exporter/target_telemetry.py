@@ -17,6 +17,8 @@ from pgque_exporter import __version__
 from pgque_exporter.catalogue import Catalogue
 from pgque_exporter.connection import FailureKind
 from pgque_exporter.contract import DROP_REASONS
+from pgque_exporter.exposition import family_samples, histogram_samples
+from pgque_exporter.instruments import families_of
 from pgque_exporter.snapshot import Labels
 from pgque_exporter.target import PollOutcome
 
@@ -33,11 +35,14 @@ _OK = "ok"
 class TargetTelemetry:
     """Counts the polls of the target of this name; its own `labels` come with each point.
 
-    The counters begin at 0, so that a first increase is seen as one.
+    The counters begin at 0, so that a first increase is seen as one. `samples` are the lines of a page, by
+    the name of the metric.
     """
 
     def __init__(self, catalogue: Catalogue, resource: Mapping[str, str], name: str, labels: Labels) -> None:
         self.labels = labels
+        self.samples: dict[str, bytes] = {}
+        self._catalogue = catalogue
         self._attributes = {"database": name, **dict(labels)}
         self._reader = InMemoryMetricReader()
         self._provider = MeterProvider([self._reader], Resource(resource), shutdown_on_exit=False)
@@ -55,7 +60,7 @@ class TargetTelemetry:
         self._skipped.add(0, self._attributes)
         for reason in DROP_REASONS:
             self._dropped.add(0, {**self._attributes, "reason": reason})
-        self._data = self._reader.get_metrics_data()
+        self._read()
 
     def count(self, outcome: PollOutcome) -> None:
         """Count a finished poll."""
@@ -68,8 +73,14 @@ class TargetTelemetry:
             for reason, rows in outcome.result.snapshot.dropped.items():
                 if rows:
                     self._dropped.add(rows, {**self._attributes, "reason": reason})
-        # They change here only. Who asks gets what is known: a scrape of hundreds of targets is quick.
+        self._read()
+
+    def _read(self) -> None:
+        # They change with a poll and not between: a scrape of hundreds of targets finds all prepared.
         self._data = self._reader.get_metrics_data()
+        families, histograms = families_of(self._catalogue, self._data)
+        self.samples = {family.metric.name: family_samples(family) for family in families}
+        self.samples |= {family.metric.name: histogram_samples(family) for family in histograms}
 
     def collect(self) -> MetricsData | None:
         """All of them, as of the last poll."""

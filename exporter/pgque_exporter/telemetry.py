@@ -7,23 +7,20 @@ instruments keep every label set they ever saw and drop new ones beyond a limit.
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from opentelemetry.metrics import Counter, _Gauge
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import (
-    DataPointT,
-    HistogramDataPoint,
     InMemoryMetricReader,
     MetricsData,
-    NumberDataPoint,
 )
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.util.types import Attributes
 
 from pgque_exporter import __version__
 from pgque_exporter.catalogue import Catalogue, Metric, MetricType, Source
-from pgque_exporter.snapshot import Family, HistogramFamily, HistogramSeries, Labels, Series
+from pgque_exporter.instruments import families_of
+from pgque_exporter.snapshot import Family, HistogramFamily, Labels, Series
 from pgque_exporter.state import TargetState
 from pgque_exporter.target import PollOutcome
 from pgque_exporter.target_telemetry import TARGET_METRICS, TargetTelemetry
@@ -94,45 +91,21 @@ class Telemetry:
         return MetricsData(found) if found else None
 
     def instruments(self) -> tuple[tuple[Family, ...], tuple[HistogramFamily, ...]]:
-        """The same as families, and as histograms."""
-        numbers: dict[str, list[Series]] = {}
-        buckets: dict[str, list[HistogramSeries]] = {}
-        for name, points in _points(self.collect()):
-            metric = self._catalogue[name]
-            for point in points:
-                labels = _labels(metric, point.attributes)
-                if isinstance(point, NumberDataPoint):
-                    numbers.setdefault(name, []).append(Series(labels, point.value))
-                elif isinstance(point, HistogramDataPoint):
-                    bounds, counts = tuple(point.explicit_bounds), tuple(point.bucket_counts)
-                    series = HistogramSeries(labels, bounds, counts, point.sum)
-                    buckets.setdefault(name, []).append(series)
-        families = tuple(Family(self._catalogue[name], tuple(found)) for name, found in numbers.items())
-        histograms = tuple(
-            HistogramFamily(self._catalogue[name], tuple(found)) for name, found in buckets.items()
-        )
-        return families, histograms
+        """Those of the service itself, as families and as histograms."""
+        return families_of(self._catalogue, self._reader.get_metrics_data())
+
+    def target_samples(self) -> Iterator[tuple[Metric, Sequence[bytes]]]:
+        """Those of the targets, as lines of a page."""
+        for name in TARGET_METRICS:
+            samples = [found for target in self._targets.values() if (found := target.samples.get(name))]
+            if samples:
+                yield self._catalogue[name], samples
 
     def close(self) -> None:
         """Release what the SDK holds."""
         self._provider.shutdown()
         for target in self._targets.values():
             target.close()
-
-
-def _points(data: MetricsData | None) -> Iterator[tuple[str, Iterable[DataPointT]]]:
-    for resource in data.resource_metrics if data is not None else ():
-        for scope in resource.scope_metrics:
-            for metric in scope.metrics:
-                yield metric.name, metric.data.data_points
-
-
-def _labels(metric: Metric, attributes: Attributes) -> Labels:
-    given = attributes or {}
-    own = tuple((name, str(given[name])) for name in metric.labels if name in given)
-    # What is left are the labels that the configuration gives to a target.
-    others = sorted(given.keys() - set(metric.labels))
-    return own + tuple((name, str(given[name])) for name in others)
 
 
 def target_families(catalogue: Catalogue, states: Sequence[TargetState], clock: float) -> tuple[Family, ...]:

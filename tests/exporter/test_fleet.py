@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+import psycopg
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from pgque_exporter.config import DiscoveryConfig
+from pgque_exporter.demo.cluster import Cluster, embedded_bindir
 from pgque_exporter.errors import UserError
 from pgque_exporter.otlp.encode import SnapshotEncoder
 from pgque_exporter.redaction import Redactor
 from pgque_exporter.sharding import Shard, parse_shard, phase
+from pgque_exporter.state import TargetState
 from pgque_exporter.target import PollOutcome, Target
+from pgque_exporter.telemetry import Telemetry
 from tests.exporter.harness import CATALOGUE, ToyPack, config, poll, running, target
 from tests.support.database import Database, wait_until
 
@@ -54,6 +58,46 @@ def test_labels_of_a_target_are_attributes_over_otlp(database: Database, toy: To
     [point] = request.resource_metrics[0].scope_metrics[0].metrics[0].gauge.data_points
     attributes = {one.key: one.value.string_value for one in point.attributes}
     assert attributes.items() >= {"env": "prod", "team": "blue", "queue": "q"}.items()
+
+
+def test_no_counter_of_a_large_fleet_is_lost_and_none_of_a_gone_target_stays() -> None:
+    telemetry = Telemetry(CATALOGUE, {})
+    polls = CATALOGUE["pgque.exporter.polls_total"]
+    names = [f"db{number}" for number in range(500)]  # more label sets than one instrument of the SDK keeps
+    for name in names:
+        telemetry.expect(name, ())
+        telemetry.count_poll(PollOutcome(TargetState(name, 1.0, 4.0), None, None, 0.1, 0))
+
+    def lines() -> list[str]:
+        [samples] = [found for metric, found in telemetry.target_samples() if metric is polls]
+        return [line for line in b"".join(samples).decode().splitlines() if 'result="ok"' in line]
+
+    assert lines() == [f'pgque_exporter_polls_total{{database="{name}",result="ok"}} 1' for name in names]
+    for name in names[1:]:
+        telemetry.forget(name)
+    assert lines() == ['pgque_exporter_polls_total{database="db0",result="ok"} 1']
+    data = telemetry.collect()
+    assert data is not None
+    assert "db1" not in data.to_json()
+    telemetry.close()
+
+
+@pytest.mark.slow
+def test_hundreds_of_databases_have_one_connection_each() -> None:
+    names = [f"db{number:03}" for number in range(200)]
+    with Cluster(embedded_bindir(), settings={"max_connections": "250"}) as cluster:
+        with psycopg.connect(cluster.dsn(), autocommit=True) as connection:
+            ToyPack(connection).add("pgque.queue.depth", 1, queue="q")
+        targets = [target(cluster.dsn(), name, interval=2.0) for name in names]
+        with running(config(*targets)) as service:
+            wait_until(lambda: service.get("/readyz").status == 200, what="all polled", timeout=60)
+            series = "\npgque_queue_depth{"
+            wait_until(lambda: service.get("/metrics").text.count(series) == 200, what="all on the page")
+            assert service.databases() == set(names)
+            with psycopg.connect(cluster.dsn()) as connection:
+                query = "select count(*) from pg_stat_activity where application_name = 'pgque-exporter'"
+                assert connection.execute(query).fetchone() == (200,)
+            assert service.get("/healthz").status == 200
 
 
 def test_polls_of_many_targets_are_spread_over_the_interval() -> None:

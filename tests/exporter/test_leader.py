@@ -263,9 +263,10 @@ def test_a_request_under_way_is_broken_off_and_none_is_begun_without_the_lead(pr
 
 def refusal(config: LeaderConfig, caplog: pytest.LogCaptureFixture) -> str:
     """What a leader says that will not lead."""
+    states: list[bool] = []
 
     async def run() -> None:
-        leader = Leader(config, None, Redactor(), lambda leads: leads and pytest.fail("it leads"))
+        leader = Leader(config, None, Redactor(), states.append)
         task = asyncio.create_task(leader.run())
         await until(lambda: bool(caplog.records))
         task.cancel()
@@ -273,6 +274,7 @@ def refusal(config: LeaderConfig, caplog: pytest.LogCaptureFixture) -> str:
 
     caplog.set_level(logging.INFO, "pgque_exporter.leader")
     asyncio.run(run())
+    assert states == [False]
     return caplog.records[0].getMessage()
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 
+from pgque_exporter import passwords
 from pgque_exporter.config import Config, TargetConfig, load_environment, load_file, misspelt
 from pgque_exporter.connection import PollError
 from pgque_exporter.discovery import find
@@ -68,10 +70,20 @@ async def expand(config: Config, redact: Redactor) -> tuple[list[TargetConfig], 
 def redactor(config: Config) -> Redactor:
     """A redactor that knows the secrets of the configuration."""
     redact = Redactor()
-    for target in (*config.targets, *(discovery.server for discovery in config.discoveries)):
-        redact.add_dsn(target.dsn)
+    learn(redact, config)
+    return redact
+
+
+def learn(redact: Redactor, config: Config) -> None:
+    """Tell a redactor the secrets of the configuration, those in password files too."""
+    databases = [*config.targets, *(discovery.server for discovery in config.discoveries)]
     if config.leader is not None:
-        redact.add_dsn(config.leader.database.dsn)
+        databases.append(config.leader.database)
+    for database in databases:
+        redact.add_dsn(database.dsn)
+    for path in {database.password_file for database in databases if database.password_file is not None}:
+        # A file that can't be read now is an error of the database's own, when it is polled.
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            redact.add(passwords.read(path))
     if config.otlp is not None:
         redact.add(*config.otlp.headers.values())
-    return redact

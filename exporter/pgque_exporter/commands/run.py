@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import logging
 import os
+import resource
 import signal
 import threading
 from collections.abc import Callable
@@ -15,9 +17,9 @@ from pgque_exporter import logs
 from pgque_exporter.commands.options import (
     add_config_options,
     add_shard_option,
+    learn,
     load_config,
     load_shard,
-    redactor,
 )
 from pgque_exporter.config import Config
 from pgque_exporter.redaction import Redactor
@@ -38,11 +40,15 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def execute(arguments: argparse.Namespace) -> int:
     """Run until SIGTERM (exit code 0) or Ctrl-C (130); SIGHUP reloads the configuration file."""
+    redact = Redactor()
+
     def load() -> Config:
-        return replace(load_config(arguments), shard=load_shard(arguments))
+        config = replace(load_config(arguments), shard=load_shard(arguments))
+        learn(redact, config)
+        return config
 
     config = load()
-    redact = redactor(config)
+    _allow_many_connections()
     logs.set_up("debug" if arguments.debug else config.log_level, redact)
     return asyncio.run(_run(config, redact, load))
 
@@ -67,6 +73,13 @@ async def _run(config: Config, redact: Redactor, load: Callable[[], Config]) -> 
     loop.add_signal_handler(signal.SIGHUP, reloader.wish)
     await run_service(config, stop=stop, redact=redact, reloader=reloader)
     return code
+
+
+def _allow_many_connections() -> None:
+    """Open as many files as the system lets us: the usual limit is for programs with few connections."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # then the usual limit has to do
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _arm_last_resort(code: int) -> None:
