@@ -86,8 +86,11 @@ async def pause(seconds: float, error: PollError | None, stopping: asyncio.Task[
             await asyncio.wait({stopping}, timeout=left)
         else:
             await asyncio.wait({stopping}, timeout=min(left, _PASSWORD_LOOK))
-            if await error.outdated():
+            look = asyncio.create_task(error.outdated())  # of files that may be far away and not answer
+            await asyncio.wait({look, stopping}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if look.done() and look.result():
                 return True
+            look.cancel()
     return False
 
 
