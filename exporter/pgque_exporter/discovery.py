@@ -201,11 +201,16 @@ class Discoveries:
             if name not in self._running:
                 self._fleet.remove(name)
 
-    async def close(self) -> None:
-        """End all of them."""
+    async def close(self, seconds: float) -> None:
+        """End all of them, for at most `seconds` politely."""
         for running in self._running.values():
             self._retire(running)
-        await asyncio.gather(*self._leaving, return_exceptions=True)
+        tasks = set(self._leaving)
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _make(self, config: DiscoveryConfig) -> Discovery:
         found = partial(self._fleet.put, config.name)

@@ -143,8 +143,7 @@ class Service:
 
     async def _end(self, server: uvicorn.Server, serving: asyncio.Task[None]) -> None:
         server.should_exit = True
-        await self._discoveries.close()
-        await self._fleet.close(_LAST_POLLS)
+        await asyncio.gather(self._discoveries.close(_LAST_POLLS), self._fleet.close(_LAST_POLLS))
         if self._pusher is not None:
             await self._pusher.close(_LAST_FLUSH)
         for task in self._tasks:
