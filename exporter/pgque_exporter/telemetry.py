@@ -54,7 +54,7 @@ class Telemetry:
             elif metric.name in OWN_GAUGES:
                 self._gauges[metric.name] = meter.create_gauge(metric.name, metric.unit, metric.help)
 
-    def expect(self, database: str, labels: Labels) -> None:
+    def expect(self, database: str, labels: Labels = ()) -> None:
         """Begin the counters of a target at 0; they go on if it had the same labels before."""
         known = self._targets.get(database)
         if known is not None and known.labels == labels:
