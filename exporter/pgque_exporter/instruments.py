@@ -3,12 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
 
-from opentelemetry.sdk.metrics.export import DataPointT, HistogramDataPoint, MetricsData, NumberDataPoint
+from opentelemetry.sdk.metrics import export as sdk
+from opentelemetry.sdk.metrics.export import (
+    DataPointT,
+    HistogramDataPoint,
+    MetricsData,
+    NumberDataPoint,
+    ResourceMetrics,
+)
 from opentelemetry.util.types import Attributes
 
 from pgque_exporter.catalogue import Catalogue, Metric
 from pgque_exporter.snapshot import Family, HistogramFamily, HistogramSeries, Labels, Series
+
+
+def merged(parts: Iterable[MetricsData | None]) -> MetricsData | None:
+    """The points of several readers as those of one, each metric once; None if there are none.
+
+    Side by side they would get lost: the SDK's encoder keeps the last of those with the same resource.
+    """
+    metrics: dict[str, sdk.Metric] = {}
+    points: dict[str, list[DataPointT]] = {}
+    frame: ResourceMetrics | None = None
+    for part in parts:
+        for resource in part.resource_metrics if part is not None else ():
+            frame = frame or resource
+            for scope in resource.scope_metrics:
+                for metric in scope.metrics:
+                    metrics.setdefault(metric.name, metric)
+                    points.setdefault(metric.name, []).extend(metric.data.data_points)
+    if frame is None:
+        return None
+    whole: list[sdk.Metric] = []
+    for name, metric in metrics.items():
+        data: Any = metric.data  # of one kind, and so are its points
+        whole.append(replace(metric, data=replace(data, data_points=points[name])))
+    return MetricsData([replace(frame, scope_metrics=[replace(frame.scope_metrics[0], metrics=whole)])])
 
 
 def families_of(

@@ -6,6 +6,7 @@ import hashlib
 import os
 from pathlib import Path
 
+import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from pgque_exporter.config import TargetConfig
@@ -22,8 +23,7 @@ def state(config: TargetConfig) -> bytes:
     It covers the password file, libpq's own file (`~/.pgpass` or another) and `PGPASSWORD`.
     """
     digest = hashlib.sha256(os.environ.get("PGPASSWORD", "").encode("utf-8", "surrogateescape"))
-    passfile = conninfo_to_dict(config.dsn).get("passfile") or os.environ.get("PGPASSFILE") or "~/.pgpass"
-    for path in (config.password_file, Path(str(passfile)).expanduser()):
+    for path in (config.password_file, _passfile(config.dsn)):
         digest.update(b"\0")
         if path is not None:
             try:
@@ -31,3 +31,12 @@ def state(config: TargetConfig) -> bytes:
             except OSError as error:
                 digest.update(str(error.errno).encode())
     return digest.digest()
+
+
+def _passfile(dsn: str) -> Path:
+    try:
+        given = conninfo_to_dict(dsn).get("passfile")
+    except (psycopg.Error, UnicodeError):  # to connect fails too, and says why
+        given = None
+    # Not Path.expanduser(), which fails for a user without a home, as containers have them.
+    return Path(os.path.expanduser(str(given or os.environ.get("PGPASSFILE") or "~/.pgpass")))

@@ -19,7 +19,7 @@ from opentelemetry.sdk.resources import Resource
 
 from pgque_exporter import __version__
 from pgque_exporter.catalogue import Catalogue, Metric, MetricType, Source
-from pgque_exporter.instruments import families_of
+from pgque_exporter.instruments import families_of, merged
 from pgque_exporter.snapshot import Family, HistogramFamily, Labels, Series
 from pgque_exporter.state import TargetState
 from pgque_exporter.target import PollOutcome
@@ -86,9 +86,8 @@ class Telemetry:
 
     def collect(self) -> MetricsData | None:
         """All counters and histograms as they are now; None before anything was counted."""
-        parts = [self._reader.get_metrics_data(), *(target.collect() for target in self._targets.values())]
-        found = [resource for part in parts if part is not None for resource in part.resource_metrics]
-        return MetricsData(found) if found else None
+        targets = (target.collect() for target in self._targets.values())
+        return merged([self._reader.get_metrics_data(), *targets])
 
     def instruments(self) -> tuple[tuple[Family, ...], tuple[HistogramFamily, ...]]:
         """Those of the service itself, as families and as histograms."""

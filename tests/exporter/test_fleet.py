@@ -7,6 +7,7 @@ from collections import Counter
 
 import psycopg
 import pytest
+from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from pgque_exporter.config import DiscoveryConfig
@@ -17,7 +18,7 @@ from pgque_exporter.redaction import Redactor
 from pgque_exporter.sharding import Shard, parse_shard, phase
 from pgque_exporter.state import TargetState
 from pgque_exporter.target import PollOutcome, Target
-from pgque_exporter.telemetry import Telemetry
+from pgque_exporter.telemetry import RELOAD_SUCCESS, Telemetry
 from tests.exporter.harness import CATALOGUE, ToyPack, config, poll, running, target
 from tests.support.database import Database, wait_until
 
@@ -73,13 +74,27 @@ def test_no_counter_of_a_large_fleet_is_lost_and_none_of_a_gone_target_stays() -
         return [line for line in b"".join(samples).decode().splitlines() if 'result="ok"' in line]
 
     assert lines() == [f'pgque_exporter_polls_total{{database="{name}",result="ok"}} 1' for name in names]
+    assert pushed(telemetry) == set(names)
     for name in names[1:]:
         telemetry.forget(name)
     assert lines() == ['pgque_exporter_polls_total{database="db0",result="ok"} 1']
+    assert pushed(telemetry) == {"db0"}
+    telemetry.close()
+
+
+def pushed(telemetry: Telemetry) -> set[str]:
+    """The databases whose polls are counted in what is pushed, beside the service's own counters."""
+    telemetry.set(RELOAD_SUCCESS, 1.0)
     data = telemetry.collect()
     assert data is not None
-    assert "db1" not in data.to_json()
-    telemetry.close()
+    [metrics] = [
+        {metric.name: metric for metric in scope.metrics}
+        for resource in encode_metrics(data).resource_metrics
+        for scope in resource.scope_metrics
+    ]
+    assert RELOAD_SUCCESS in metrics
+    points = metrics["pgque.exporter.polls_total"].sum.data_points
+    return {one.value.string_value for point in points for one in point.attributes if one.key == "database"}
 
 
 @pytest.mark.slow

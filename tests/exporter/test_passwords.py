@@ -137,3 +137,7 @@ def test_a_password_that_changes_during_the_attempt_is_tried_in_the_same_poll(tm
         assert poll_error(dsn, password_file=path).kind is FailureKind.CONNECTION
         thread.join(10)
     assert given == [OLD.encode(), NEW.encode()]
+
+
+def test_a_dsn_that_cannot_be_read_is_a_failure_with_a_name() -> None:
+    assert poll_error("'password=hunter2 nonsense'").message == 'invalid connection option "\'password"'
