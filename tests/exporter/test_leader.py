@@ -122,6 +122,7 @@ def test_a_frozen_leader_loses_the_lead_and_knows_when_it_wakes(
             {
                 "listen": "127.0.0.1:0",
                 "interval": "200ms",
+                "timeout": "20s",
                 "targets": [{"name": "shop", "dsn": database.dsn()}],
                 "otlp": {"endpoint": f"http://{sink.grpc_address}", "protocol": "grpc"},
                 "leader": {"dsn": database.dsn(), "lease": f"{LEASE:g}s"},

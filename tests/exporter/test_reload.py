@@ -31,7 +31,8 @@ class Files:
         self.write({"listen": "127.0.0.1:0", "interval": "200ms", "target_files": ["targets.d/*.yaml"]})
 
     def write(self, settings: dict[str, Any]) -> None:
-        replace(self.path, yaml.safe_dump(settings))
+        # A poll that a busy machine is slow with must not cost its connection: that is what is looked at.
+        replace(self.path, yaml.safe_dump({"timeout": "20s", **settings}))
 
     def put(self, name: str, *targets: dict[str, Any]) -> None:
         replace(self._targets / f"{name}.yaml", yaml.safe_dump(list(targets)))
