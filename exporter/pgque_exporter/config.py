@@ -64,6 +64,7 @@ __all__ = [
 
 DEFAULT_LISTEN = "127.0.0.1:9718"
 DEFAULT_OTLP_TIMEOUT = 10.0
+DEFAULT_QUEUE_POINTS = 200_000
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,8 @@ class OtlpConfig:
     headers: Mapping[str, str] = field(repr=False)
     timeout: float = DEFAULT_OTLP_TIMEOUT
     ca_file: Path | None = None
+    temporality: Literal["cumulative", "delta"] = "cumulative"
+    queue_points: int = DEFAULT_QUEUE_POINTS
 
 
 @dataclass(frozen=True)
@@ -175,6 +178,7 @@ _VARIABLES: tuple[tuple[str, str, str], ...] = (
     ("OTEL_EXPORTER_OTLP_HEADERS", "otlp", "headers"),
     ("OTEL_EXPORTER_OTLP_TIMEOUT", "otlp", "timeout"),
     ("OTEL_EXPORTER_OTLP_CERTIFICATE", "otlp", "ca_file"),
+    ("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "otlp", "temporality"),
 )
 ENVIRONMENT = ("PGQUE_DSN", "PGQUE_SHARD", *(variable for variable, _, _ in _VARIABLES))  # all that are read
 _ORIGINS: Mapping[str, tuple[str | int, ...]] = {"": (), "target": ("targets", 0), "otlp": ("otlp",)}
@@ -205,10 +209,16 @@ def _from_text(variable: str, value: str) -> object:
             what = f"{value!r} is not a number of milliseconds"
             raise UserError(what, where=variable, hint="write 10000 for 10 s")
         return f"{value}ms"
+    if variable == "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE":
+        # The specification takes any case. Low memory is what we need least of when nothing is subtracted.
+        return "cumulative" if value.lower() == "lowmemory" else value.lower()
     return value
 
 
 # --- raw input -----------------------------------------------------------------------------------
+
+_FEWEST_POINTS, _MOST_POINTS = 5_000, 10_000_000  # at least what one request may hold
+
 
 
 def parse_listen(text: object) -> Listen:
@@ -235,6 +245,16 @@ def _protocol(value: object) -> object:
     return "http" if value == "http/protobuf" else value
 
 
+def _queue_points(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, int) or not _FEWEST_POINTS <= value <= _MOST_POINTS:
+        raise PydanticCustomError(
+            "queue_points",
+            "{given} is not a number from {fewest} to {most}|a point takes about 250 bytes of memory",
+            {"given": quote(value), "fewest": f"{_FEWEST_POINTS:,}", "most": f"{_MOST_POINTS:,}"},
+        )
+    return value
+
+
 _Address = Annotated[Any, BeforeValidator(parse_listen)]
 
 
@@ -244,6 +264,8 @@ class _RawOtlp(RawModel):
     headers: dict[str, str] = Field(default={})
     timeout: Duration = DEFAULT_OTLP_TIMEOUT
     ca_file: str | None = None
+    temporality: Literal["cumulative", "delta"] = "cumulative"
+    queue_points: Annotated[int, BeforeValidator(_queue_points)] = DEFAULT_QUEUE_POINTS
 
 
 class _RawConfig(RawModel):
@@ -307,7 +329,15 @@ def _otlp(raw: _RawOtlp, where: Where) -> OtlpConfig:
             continue
         raise UserError("a header has characters that headers can't have", where=where(("otlp", "headers")))
     ca_file = _certificates(raw.ca_file, where(("otlp", "ca_file"))) if raw.ca_file is not None else None
-    return OtlpConfig(raw.endpoint.rstrip("/"), raw.protocol, dict(raw.headers), raw.timeout, ca_file)
+    return OtlpConfig(
+        raw.endpoint.rstrip("/"),
+        raw.protocol,
+        dict(raw.headers),
+        raw.timeout,
+        ca_file,
+        raw.temporality,
+        raw.queue_points,
+    )
 
 
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")

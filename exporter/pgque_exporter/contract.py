@@ -17,7 +17,7 @@ from math import isfinite
 from typing import Any, LiteralString, TypeVar
 
 import psycopg
-from psycopg import sql
+from psycopg import AsyncCursor, sql
 
 from pgque_exporter.catalogue import Catalogue, Metric, MetricType, Source
 from pgque_exporter.config import TargetConfig
@@ -80,8 +80,13 @@ set local statement_timeout = {milliseconds};
 set local lock_timeout = {milliseconds};
 set local idle_in_transaction_session_timeout = {milliseconds};
 set local jit = off;
-set local search_path = pg_catalog, pg_temp
+set local search_path = pg_catalog, pg_temp;
+select oid, has_function_privilege('pg_control_system()', 'EXECUTE')
+from pg_database where datname = current_database()
 """
+
+# Given to a cluster when it is made, and kept by its standbys.
+_SYSTEM = "select system_identifier from pg_control_system()"
 
 # Whoever may create a schema could plant functions that would then run with our rights: packs count
 # only if the owner of the database or a superuser owns every one of their functions.
@@ -149,8 +154,9 @@ async def poll(
     """
     started = time.monotonic()
     try:
-        await connection.execute(_begin(config))
+        begun = await connection.execute(_begin(config))
         taken_at = time.time()
+        origin = await _origin(connection, begun)
         schemas, ignored, failures = await _discover(connection, config)
         attempts = _Attempts(connection, redact, failures, savepoints=len(schemas) > 1)
         read: list[_Rows] = []
@@ -171,6 +177,7 @@ async def poll(
         raise failures[0].error
     # Off the event loop: ten thousand rows take it tens of milliseconds.
     snapshot = await asyncio.to_thread(_assemble, config.name, read, catalogue, cache, taken_at, started)
+    snapshot = replace(snapshot, origin=origin)
     packs = tuple(rows.pack for rows in read)
     return PollResult(_server_version(connection), snapshot, packs, ignored, tuple(failures))
 
@@ -192,6 +199,20 @@ def _begin(config: TargetConfig) -> bytes:
 def _server_version(connection: Connection) -> str:
     # Debian adds its package's version in brackets.
     return (connection.info.parameter_status("server_version") or "").partition(" ")[0]
+
+
+async def _origin(connection: Connection, begun: AsyncCursor[tuple[Any, ...]]) -> str | None:
+    """Which database of which cluster this is, whatever it is called; None if we may not know.
+
+    A restored copy is another one, a standby that was promoted is the same.
+    """
+    while begun.nextset():
+        pass  # to the answer of the last statement
+    row = await begun.fetchone()
+    if row is None or not row[1]:
+        return None
+    system = await (await connection.execute(_SYSTEM)).fetchone()
+    return f"{system[0]}/{row[0]}" if system else None
 
 
 async def _discover(

@@ -6,18 +6,33 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from opentelemetry.sdk.metrics import export as sdk
+from opentelemetry.sdk import metrics as sdk
 from opentelemetry.sdk.metrics.export import (
+    AggregationTemporality,
     DataPointT,
     HistogramDataPoint,
+    InMemoryMetricReader,
     MetricsData,
     NumberDataPoint,
     ResourceMetrics,
 )
+from opentelemetry.sdk.metrics.export import (
+    Metric as SdkMetric,
+)
 from opentelemetry.util.types import Attributes
 
 from pgque_exporter.catalogue import Catalogue, Metric
+from pgque_exporter.otlp.layout import Temporality
 from pgque_exporter.snapshot import Family, HistogramFamily, HistogramSeries, Labels, Series
+
+
+def readers(temporality: Temporality) -> tuple[InMemoryMetricReader, InMemoryMetricReader]:
+    """Readers for the page, which is always cumulative, and for what is pushed; they may be the same."""
+    page = InMemoryMetricReader()
+    if temporality == "cumulative":
+        return page, page
+    kinds = (sdk.Counter, sdk.ObservableCounter, sdk.Histogram)
+    return page, InMemoryMetricReader(dict.fromkeys(kinds, AggregationTemporality.DELTA))
 
 
 def merged(parts: Iterable[MetricsData | None]) -> MetricsData | None:
@@ -25,7 +40,7 @@ def merged(parts: Iterable[MetricsData | None]) -> MetricsData | None:
 
     Side by side they would get lost: the SDK's encoder keeps the last of those with the same resource.
     """
-    metrics: dict[str, sdk.Metric] = {}
+    metrics: dict[str, SdkMetric] = {}
     points: dict[str, list[DataPointT]] = {}
     frame: ResourceMetrics | None = None
     for part in parts:
@@ -37,7 +52,7 @@ def merged(parts: Iterable[MetricsData | None]) -> MetricsData | None:
                     points.setdefault(metric.name, []).extend(metric.data.data_points)
     if frame is None:
         return None
-    whole: list[sdk.Metric] = []
+    whole: list[SdkMetric] = []
     for name, metric in metrics.items():
         data: Any = metric.data  # of one kind, and so are its points
         whole.append(replace(metric, data=replace(data, data_points=points[name])))

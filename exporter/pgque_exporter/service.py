@@ -8,7 +8,7 @@ import errno
 import logging
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 
@@ -20,8 +20,10 @@ from pgque_exporter.discovery import Discoveries
 from pgque_exporter.errors import UserError
 from pgque_exporter.fleet import Fleet
 from pgque_exporter.leader import Leader
-from pgque_exporter.otlp.encode import Batch, encode_service, service_resource
-from pgque_exporter.otlp.push import Ledger, Pusher
+from pgque_exporter.otlp.layout import Batch
+from pgque_exporter.otlp.ledger import Ledger
+from pgque_exporter.otlp.own import encode_own, service_resource
+from pgque_exporter.otlp.push import Pusher
 from pgque_exporter.page import Page
 from pgque_exporter.redaction import Redactor
 from pgque_exporter.reload import Reloader
@@ -78,7 +80,8 @@ class Service:
         self._socket = sock
         self._catalogue = catalogue_file.load()
         self._resource = service_resource(f"{socket.gethostname()}:{port}")
-        self._telemetry = Telemetry(self._catalogue, self._resource)
+        self._temporality = config.otlp.temporality if config.otlp is not None else "cumulative"
+        self._telemetry = Telemetry(self._catalogue, self._resource, self._temporality)
         self._redact = redact
         self._fleet = Fleet(self._target, self._left)
         self._discoveries = Discoveries(self._fleet, redact, self._mine)
@@ -88,16 +91,16 @@ class Service:
             self._leader = Leader(config.leader, config.shard, redact, self._lead_changed)
         self._pusher: Pusher | None = None
         if config.otlp is not None:
-            self._telemetry.expect_otlp()
-            self._pusher = Pusher(
+            pusher = self._pusher = Pusher(
                 config.otlp,
                 self._resource,
                 self._own_metrics,
                 config.interval,
-                self._telemetry.count_otlp,
+                self._telemetry.count_request,
                 redact,
-                self._leader,
+                lead=self._leader,
             )
+            self._telemetry.watch_otlp(pusher.ledger, lambda: pusher.queued)
         self._tasks: list[asyncio.Task[None]] = []
         self._reloader = reloader
         self._config = config
@@ -191,13 +194,15 @@ class Service:
 
     def _left(self, name: str) -> None:
         self._telemetry.forget(name)
+        if self._pusher is not None:
+            self._pusher.remove(name)
         self._page.refresh()
 
     def _polled(self, outcome: PollOutcome) -> None:
         self._telemetry.count_poll(outcome)
         self._page.refresh()
         if self._pusher is not None and self._leads() and outcome.result is not None:
-            self._pusher.push(outcome.result.snapshot)
+            self._pusher.push(outcome.result.snapshot, outcome.state.stale_at)
 
     def _leads(self) -> bool:
         return self._leader is None or self._leader.leads()
@@ -205,11 +210,17 @@ class Service:
     def _lead_changed(self, leads: bool) -> None:
         self._telemetry.set(LEADER, float(leads))
 
-    def _own_metrics(self) -> Batch:
+    def _own_metrics(self) -> Iterable[Batch]:
         if not self._leads():
-            return Batch(b"", 0)
-        families = target_families(self._catalogue, self.states(), time.monotonic())
-        return encode_service(self._resource, families, time.time_ns(), self._telemetry.collect())
+            return ()
+        return encode_own(
+            self._catalogue,
+            self._resource,
+            target_families(self._catalogue, self.states(), time.monotonic()),
+            time.time_ns(),
+            self._telemetry.collect_for_push(),
+            self._temporality,
+        )
 
 
 class _Server(uvicorn.Server):

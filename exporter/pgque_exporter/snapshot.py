@@ -66,6 +66,7 @@ class Snapshot:
     checks      only those that aren't ok; `checks_ok` counts the others
     dropped     rows that are in neither `families` nor `histograms`, by reason
     histograms  in the catalogue's order
+    origin      tells one server and database from another, whatever their names; None if unknown
     """
 
     database: str
@@ -76,6 +77,7 @@ class Snapshot:
     checks_ok: int
     dropped: Mapping[str, int]
     histograms: tuple[HistogramFamily, ...] = ()
+    origin: str | None = None
 
     @property
     def points(self) -> int:

@@ -54,6 +54,11 @@ class TargetState:
         """Whether the last poll succeeded."""
         return self.polled and self.failure is None
 
+    @property
+    def stale_at(self) -> float:
+        """Monotonic time from which on the snapshot is no longer shown."""
+        return self.snapshot_clock + self.stale_after
+
     def age(self, clock: float) -> float | None:
         """Seconds since the snapshot at monotonic time `clock`; None without a snapshot."""
         return None if self.snapshot is None else max(0.0, clock - self.snapshot_clock)

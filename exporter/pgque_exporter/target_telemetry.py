@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricsData
+from opentelemetry.sdk.metrics.export import MetricsData
 from opentelemetry.sdk.resources import Resource
 
 from pgque_exporter import __version__
@@ -18,7 +18,8 @@ from pgque_exporter.catalogue import Catalogue
 from pgque_exporter.connection import FailureKind
 from pgque_exporter.contract import DROP_REASONS
 from pgque_exporter.exposition import family_samples, histogram_samples
-from pgque_exporter.instruments import families_of
+from pgque_exporter.instruments import families_of, readers
+from pgque_exporter.otlp.layout import Temporality
 from pgque_exporter.snapshot import Labels
 from pgque_exporter.target import PollOutcome
 
@@ -28,7 +29,7 @@ DURATION = "pgque.exporter.poll_duration_seconds"
 DROPPED = "pgque.exporter.series_dropped_total"
 TARGET_METRICS = (POLLS, SKIPPED, DURATION, DROPPED)
 
-_DURATION_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+DURATION_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _OK = "ok"
 
 
@@ -39,13 +40,21 @@ class TargetTelemetry:
     the name of the metric.
     """
 
-    def __init__(self, catalogue: Catalogue, resource: Mapping[str, str], name: str, labels: Labels) -> None:
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        resource: Mapping[str, str],
+        name: str,
+        labels: Labels,
+        temporality: Temporality,
+    ) -> None:
         self.labels = labels
         self.samples: dict[str, bytes] = {}
         self._catalogue = catalogue
         self._attributes = {"database": name, **dict(labels)}
-        self._reader = InMemoryMetricReader()
-        self._provider = MeterProvider([self._reader], Resource(resource), shutdown_on_exit=False)
+        self._reader, self._push_reader = readers(temporality)
+        both = {self._reader, self._push_reader}
+        self._provider = MeterProvider(list(both), Resource(resource), shutdown_on_exit=False)
         meter = self._provider.get_meter("pgque_exporter", __version__)
         self._polls, self._skipped, self._dropped = (
             meter.create_counter(metric.name, metric.unit, metric.help)
@@ -53,7 +62,7 @@ class TargetTelemetry:
         )
         metric = catalogue[DURATION]
         self._duration = meter.create_histogram(
-            metric.name, metric.unit, metric.help, explicit_bucket_boundaries_advisory=_DURATION_BOUNDS
+            metric.name, metric.unit, metric.help, explicit_bucket_boundaries_advisory=DURATION_BOUNDS
         )
         for result in (_OK, *FailureKind):
             self._polls.add(0, {**self._attributes, "result": str(result)})
@@ -82,9 +91,9 @@ class TargetTelemetry:
         self.samples = {family.metric.name: family_samples(family) for family in families}
         self.samples |= {family.metric.name: histogram_samples(family) for family in histograms}
 
-    def collect(self) -> MetricsData | None:
-        """All of them, as of the last poll."""
-        return self._data
+    def collect_for_push(self) -> MetricsData | None:
+        """All of them, of the temporality to push."""
+        return self._data if self._push_reader is self._reader else self._push_reader.get_metrics_data()
 
     def close(self) -> None:
         """Release what the SDK holds."""

@@ -7,52 +7,62 @@ instruments keep every label set they ever saw and drop new ones beyond a limit.
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from opentelemetry.metrics import Counter, _Gauge
+from opentelemetry.metrics import Observation, _Gauge
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import (
-    InMemoryMetricReader,
-    MetricsData,
-)
+from opentelemetry.sdk.metrics.export import MetricsData
 from opentelemetry.sdk.resources import Resource
+from opentelemetry.util.types import Attributes
 
 from pgque_exporter import __version__
-from pgque_exporter.catalogue import Catalogue, Metric, MetricType, Source
-from pgque_exporter.instruments import families_of, merged
+from pgque_exporter.catalogue import Catalogue, Metric, MetricType
+from pgque_exporter.instruments import families_of, merged, readers
+from pgque_exporter.otlp.layout import Temporality
+from pgque_exporter.otlp.ledger import Drop, Ledger
 from pgque_exporter.snapshot import Family, HistogramFamily, Labels, Series
 from pgque_exporter.state import TargetState
 from pgque_exporter.target import PollOutcome
-from pgque_exporter.target_telemetry import TARGET_METRICS, TargetTelemetry
+from pgque_exporter.target_telemetry import DURATION_BOUNDS, TARGET_METRICS, TargetTelemetry
 
-OTLP_POINTS = "pgque.exporter.otlp_points_total"
+REQUESTS = "pgque.exporter.otlp_request_duration_seconds"
+POLLED_POINTS = "pgque.exporter.otlp_points_polled_total"
+SENT_POINTS = "pgque.exporter.otlp_points_sent_total"
+REJECTED_POINTS = "pgque.exporter.otlp_points_rejected_total"
+DROPPED_POINTS = "pgque.exporter.otlp_points_dropped_total"
+QUEUED_POINTS = "pgque.exporter.otlp_queue_points"
 RELOAD_SUCCESS = "pgque.exporter.config_reload_success"
 RELOAD_TIME = "pgque.exporter.config_reload_timestamp_seconds"
 LEADER = "pgque.exporter.leader"
 OWN_GAUGES = (RELOAD_SUCCESS, RELOAD_TIME, LEADER)
-OTLP_OUTCOMES = ("exported", "rejected", "dropped")
 
 
 class Telemetry:
-    """Counters and histograms about the polls and pushes of one running service."""
+    """Counters and histograms about the polls and pushes of one running service.
 
-    def __init__(self, catalogue: Catalogue, resource: Mapping[str, str]) -> None:
+    A page always shows them cumulative; `temporality` is that of those that are pushed.
+    """
+
+    def __init__(
+        self, catalogue: Catalogue, resource: Mapping[str, str], temporality: Temporality = "cumulative"
+    ) -> None:
         self._catalogue = catalogue
         self._resource = resource
         self._targets: dict[str, TargetTelemetry] = {}
-        self._reader = InMemoryMetricReader()
+        self._temporality: Temporality = temporality
+        self._reader, self._push_reader = readers(temporality)
+        both = {self._reader, self._push_reader}
         # No global provider and no exit hook: two services may run in one process.
-        self._provider = MeterProvider([self._reader], Resource(resource), shutdown_on_exit=False)
-        meter = self._provider.get_meter("pgque_exporter", __version__)
-        self._counters: dict[str, Counter] = {}
+        self._provider = MeterProvider(list(both), Resource(resource), shutdown_on_exit=False)
+        self._meter = meter = self._provider.get_meter("pgque_exporter", __version__)
+        metric = catalogue[REQUESTS]
+        self._requests = meter.create_histogram(
+            metric.name, metric.unit, metric.help, explicit_bucket_boundaries_advisory=DURATION_BOUNDS
+        )
         self._gauges: dict[str, _Gauge] = {}
-        for metric in catalogue:
-            if metric.source is not Source.SERVICE or metric.name in TARGET_METRICS:
-                continue
-            if metric.type is MetricType.COUNTER:
-                self._counters[metric.name] = meter.create_counter(metric.name, metric.unit, metric.help)
-            elif metric.name in OWN_GAUGES:
-                self._gauges[metric.name] = meter.create_gauge(metric.name, metric.unit, metric.help)
+        for name in OWN_GAUGES:
+            metric = catalogue[name]
+            self._gauges[name] = meter.create_gauge(metric.name, metric.unit, metric.help)
 
     def expect(self, database: str, labels: Labels = ()) -> None:
         """Begin the counters of a target at 0; they go on if it had the same labels before."""
@@ -60,34 +70,46 @@ class Telemetry:
         if known is not None and known.labels == labels:
             return
         self.forget(database)
-        self._targets[database] = TargetTelemetry(self._catalogue, self._resource, database, labels)
+        self._targets[database] = TargetTelemetry(
+            self._catalogue, self._resource, database, labels, self._temporality
+        )
 
     def forget(self, database: str) -> None:
         """Drop the counters of a target that is no longer polled."""
         if (gone := self._targets.pop(database, None)) is not None:
             gone.close()
 
-    def expect_otlp(self) -> None:
-        """Begin the counters of the OTLP sink at 0."""
-        for outcome in OTLP_OUTCOMES:
-            self._counters[OTLP_POINTS].add(0, {"outcome": outcome})
+    def watch_otlp(self, ledger: Ledger, queued: Callable[[], int]) -> None:
+        """Show the books of the OTLP sink; `queued` counts the points that it has not settled yet."""
+
+        def show(name: str, read: Callable[[], Iterable[tuple[int, Attributes]]]) -> None:
+            metric = self._catalogue[name]
+            counter = metric.type is MetricType.COUNTER
+            create = self._meter.create_observable_counter if counter else self._meter.create_observable_gauge
+            create(name, [lambda _: (Observation(*one) for one in read())], metric.unit, metric.help)
+
+        show(POLLED_POINTS, lambda: [(ledger.polled, None)])
+        show(SENT_POINTS, lambda: [(ledger.sent, None)])
+        show(REJECTED_POINTS, lambda: [(ledger.rejected, None)])
+        show(DROPPED_POINTS, lambda: [(ledger.dropped[one], {"reason": one.value}) for one in Drop])
+        show(QUEUED_POINTS, lambda: [(queued(), None)])
 
     def count_poll(self, outcome: PollOutcome) -> None:
         """Count a finished poll."""
         self._targets[outcome.state.name].count(outcome)
 
-    def count_otlp(self, outcome: str, points: int) -> None:
-        """Count points that the OTLP sink is done with."""
-        self._counters[OTLP_POINTS].add(points, {"outcome": outcome})
+    def count_request(self, result: str, seconds: float) -> None:
+        """Count a request to the collector and the time it took."""
+        self._requests.record(seconds, {"result": result})
 
     def set(self, gauge: str, value: float) -> None:
         """Set one of the gauges without labels; until then it is absent."""
         self._gauges[gauge].set(value)
 
-    def collect(self) -> MetricsData | None:
-        """All counters and histograms as they are now; None before anything was counted."""
-        targets = (target.collect() for target in self._targets.values())
-        return merged([self._reader.get_metrics_data(), *targets])
+    def collect_for_push(self) -> MetricsData | None:
+        """All instruments as they are now, of the temporality to push; None before anything was counted."""
+        targets = (target.collect_for_push() for target in self._targets.values())
+        return merged([self._push_reader.get_metrics_data(), *targets])
 
     def instruments(self) -> tuple[tuple[Family, ...], tuple[HistogramFamily, ...]]:
         """Those of the service itself, as families and as histograms."""

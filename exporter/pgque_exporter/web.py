@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pgque_exporter import __version__, status_page
 from pgque_exporter.exposition import Format
 from pgque_exporter.health import Health, TargetHealth, assess, ready
-from pgque_exporter.otlp.push import Ledger
+from pgque_exporter.otlp.ledger import Ledger
 from pgque_exporter.overview import QueueView, queues
 from pgque_exporter.page import Page
 from pgque_exporter.state import TargetState
@@ -90,8 +90,9 @@ def create_app(view: View) -> FastAPI:
     @app.api_route("/api/v1/status", methods=_METHODS)
     async def api_status() -> Response:
         """Answer with all that is known, as JSON."""
-        states, clock = view.states(), time.monotonic()
-        answer = await asyncio.to_thread(_status_json, states, clock, view.ledger())
+        states, clock, ledger = view.states(), time.monotonic(), view.ledger()
+        otlp = ledger.as_json() if ledger is not None else None
+        answer = await asyncio.to_thread(_status_json, states, clock, otlp)
         return Response(answer, media_type="application/json")
 
     return app
@@ -161,13 +162,13 @@ def _status_page(states: Sequence[TargetState], clock: float) -> str:
     return status_page.render(assess(states, clock), _fresh_queues(states, clock))
 
 
-def _status_json(states: Sequence[TargetState], clock: float, ledger: Ledger | None) -> bytes:
+def _status_json(states: Sequence[TargetState], clock: float, otlp: object) -> bytes:
     views = _fresh_queues(states, clock)
     answer = {"version": __version__, **_health_json(assess(states, clock))}
     for target in answer["targets"]:
         target["queues"] = [_queue_json(view) for view in views.get(target["name"], ())]
-    if ledger is not None:
-        answer["otlp"] = {**asdict(ledger), "on_the_way": ledger.on_the_way}
+    if otlp is not None:
+        answer["otlp"] = otlp
     return json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode()
 
 

@@ -187,12 +187,13 @@ def test_run_never_logs_a_password(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_sigterm_with_a_silent_database_and_a_silent_collector(tmp_path: Path) -> None:
+@pytest.mark.parametrize("protocol", ["grpc", "http"])
+def test_sigterm_with_a_silent_database_and_a_silent_collector(tmp_path: Path, protocol: str) -> None:
     with silent_server() as database, silent_server() as collector:
         text = (
             f"listen: 127.0.0.1:0\ntimeout: 10s\ntargets:\n"
             f"  - dsn: host=127.0.0.1 port={database} dbname=x user=x\n"
-            f"otlp: {{endpoint: 'http://127.0.0.1:{collector}', protocol: http, timeout: 60s}}\n"
+            f"otlp: {{endpoint: 'http://127.0.0.1:{collector}', protocol: {protocol}, timeout: 60s}}\n"
         )
         process, log = start(tmp_path, text)
         url = url_in(log)

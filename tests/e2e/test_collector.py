@@ -109,7 +109,7 @@ def test_types_at_the_collector_are_those_of_the_catalogue(
     }
     with run_service(tmp_path, environment):
         points = collector.sink.wait_for(
-            lambda points: any(p.name == "pgque.exporter.otlp_points_total" and p.value for p in points),
+            lambda points: any(p.name == "pgque.exporter.otlp_points_sent_total" and p.value for p in points),
             "the service's own metrics at the collector",
         )
     kinds = {MetricType.GAUGE: "gauge", MetricType.COUNTER: "sum", MetricType.HISTOGRAM: "histogram"}
@@ -119,3 +119,29 @@ def test_types_at_the_collector_are_those_of_the_catalogue(
         assert seen == {(kinds[metric.type], metric.unit)}, name
     service_metrics = {metric.name for metric in CATALOGUE if metric.source is Source.SERVICE}
     assert service_metrics <= {point.name for point in points}
+
+
+def test_deltas_and_the_end_of_series_come_through(
+    watched: Database, collector: Collector, tmp_path: Path
+) -> None:
+    environment = {
+        "PGQUE_DSN": watched.dsn(user="watcher"),
+        "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{collector.grpc_address}",
+        "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
+        "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE": "delta",
+    }
+    with run_service(tmp_path, environment):
+        collector.sink.wait_for(
+            lambda points: len([p for p in points if p.name == "pgque.message.sent_total"]) >= 6,
+            "two differences of each queue",
+        )
+        watched.connect().execute("select pgque.drop_queue('orders', true)")
+        points = collector.sink.wait_for(lambda points: any(p.flags for p in points), "the end of a series")
+    ended = [p for p in points if p.flags == 1]
+    assert {labels(p)["queue"] for p in ended} == {"orders"}
+    assert {p.value for p in ended} == {None}
+    assert len({(p.name, p.attributes) for p in ended}) == len(ended)
+    assert {p.temporality for p in points if p.type != "gauge"} == {"delta"}
+    sent = [p for p in points if p.name == "pgque.message.sent_total"]
+    assert {p.value for p in sent} == {0.0}  # nothing moves
+    assert all(0 < p.start_time < p.time for p in sent)

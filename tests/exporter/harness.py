@@ -120,11 +120,13 @@ def labels(**given: str) -> Labels:
     return (("engine", "toy"), ("database", "shop"), *given.items())
 
 
-def snapshot(*values: float, metric: Any = DEPTH, taken_at: float = 1000.0, **options: Any) -> Snapshot:
+def snapshot(
+    *values: float, metric: Any = DEPTH, taken_at: float = 1000.0, name: str = "shop", **options: Any
+) -> Snapshot:
     """A snapshot with one series per value, of queues q0, q1, ..."""
     series = tuple(Series(labels(queue=f"q{number}"), value) for number, value in enumerate(values))
     given: dict[str, Any] = {"checks": (), "checks_ok": 0, "dropped": {}, **options}
-    return Snapshot("shop", taken_at, 0.01, (Family(metric, series),), **given)
+    return Snapshot(name, taken_at, 0.01, (Family(metric, series),), **given)
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,8 @@ otlp:
   protocol: grpc
   headers: {authorization: Bearer abc}
   timeout: 3s
+  temporality: delta
+  queue_points: 50000
 """
 
 
@@ -51,6 +53,7 @@ def test_a_full_file_becomes_a_config(tmp_path: Path) -> None:
     assert config.otlp is not None
     assert (config.otlp.endpoint, config.otlp.protocol) == ("https://collector:4317", "grpc")
     assert (config.otlp.timeout, config.otlp.headers) == (3.0, {"authorization": "Bearer abc"})
+    assert (config.otlp.temporality, config.otlp.queue_points) == ("delta", 50_000)
 
 
 def test_defaults_follow_from_the_interval(tmp_path: Path) -> None:
@@ -166,6 +169,19 @@ MISTAKES = {
         5,
         "/dev/null holds no certificate. Name a file in PEM form",
     ),
+    "temporality": (
+        TARGET + "otlp:\n  endpoint: http://c\n  temporality: lowmemory\n",
+        5,
+        "temporality must be 'cumulative' or 'delta'",
+    ),
+    **{
+        f"queue_points {text}": (
+            TARGET + f"otlp:\n  endpoint: http://c\n  queue_points: {text}\n",
+            5,
+            "is not a number from 5,000 to 10,000,000. A point takes",
+        )
+        for text in ("4999", "10000001", "many", "true", "1e6")
+    },
     "log level": (f"log_level: loud\n{TARGET}", 1, "log_level must be 'debug', 'info', 'warning' or 'error'"),
     "key twice": (f"{TARGET}interval: 1s\ninterval: 2s\n", 4, "'interval' stands here a second time"),
     "bad syntax": ("targets: [\n", 2, "not valid YAML"),
@@ -352,6 +368,21 @@ def test_the_environment_alone_is_enough_for_one_database(tmp_path: Path) -> Non
     assert config.otlp is not None
     assert (config.otlp.protocol, config.otlp.timeout) == ("http", 2.5)
     assert config.otlp.headers == {"api-key": "a b", "tenant": "x"}
+    assert (config.otlp.temporality, config.otlp.queue_points) == ("cumulative", 200_000)
+
+
+@pytest.mark.parametrize(
+    ("preference", "temporality"),
+    [("delta", "delta"), ("DELTA", "delta"), ("Cumulative", "cumulative"), ("LowMemory", "cumulative")],
+)
+def test_the_temporality_preference_in_any_case(preference: str, temporality: str) -> None:
+    config = environment(
+        PGQUE_DSN="dbname=x",
+        OTEL_EXPORTER_OTLP_ENDPOINT="http://c",
+        OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=preference,
+    )
+    assert config.otlp is not None
+    assert config.otlp.temporality == temporality
 
 
 def test_libpq_variables_fill_what_the_dsn_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -432,6 +463,14 @@ def test_a_misspelt_variable_is_named_and_others_are_left_alone() -> None:
                 "OTEL_EXPORTER_OTLP_PROTOCOL": "udp",
             },
             "OTEL_EXPORTER_OTLP_PROTOCOL: protocol must be",
+        ),
+        (
+            {
+                "PGQUE_DSN": "dbname=x",
+                "OTEL_EXPORTER_OTLP_ENDPOINT": "http://c",
+                "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE": "sometimes",
+            },
+            "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE: temporality must be",
         ),
     ],
 )

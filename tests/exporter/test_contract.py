@@ -354,6 +354,32 @@ def monitor(database: Database, *schemas: str) -> Iterator[str]:
         connection.execute(f"drop role {name}")
 
 
+def test_another_database_is_of_another_origin_whatever_it_is_called(
+    database: Database, other_database: Database, toy: ToyPack
+) -> None:
+    ToyPack(other_database.connect())
+    first, again, other = (
+        poll(dsn, name="same").snapshot for dsn in (database.dsn(), database.dsn(), other_database.dsn())
+    )
+    assert first.database == other.database
+    assert first.origin is not None
+    assert first.origin == again.origin != other.origin
+    cluster, _, oid = first.origin.partition("/")
+    row = database.connect().execute(
+        "select system_identifier::text, oid::text from pg_control_system(), pg_database where datname = %s",
+        (database.name,),
+    )
+    assert row.fetchone() == (cluster, oid)
+
+
+def test_an_origin_that_may_not_be_known_costs_nothing_else(database: Database, toy: ToyPack) -> None:
+    toy.add("pgque.queue.depth", 1, queue="q")
+    database.connect().execute("revoke execute on function pg_control_system() from public")
+    with monitor(database, "toy_observability") as user:
+        snapshot = poll(database.dsn(user=user)).snapshot
+    assert (snapshot.origin, snapshot.points) == (None, 1)
+
+
 def test_a_database_without_a_pack_says_what_to_do(database: Database) -> None:
     error = poll_error(database.dsn())
     assert (error.kind, error.message) == (FailureKind.CONTRACT, "no pack is installed")

@@ -54,7 +54,7 @@ def test_labels_of_a_target_leave_the_health_checks_as_they_are(database: Databa
 
 def test_labels_of_a_target_are_attributes_over_otlp(database: Database, toy: ToyPack) -> None:
     toy.add("pgque.queue.depth", 1, queue="q")
-    [batch] = SnapshotEncoder({}, "shop").encode(poll(database.dsn(), labels=LABELS).snapshot)
+    [batch] = SnapshotEncoder({}, "shop").encode(poll(database.dsn(), labels=LABELS).snapshot).data
     request = ExportMetricsServiceRequest.FromString(batch.payload)
     [point] = request.resource_metrics[0].scope_metrics[0].metrics[0].gauge.data_points
     attributes = {one.key: one.value.string_value for one in point.attributes}
@@ -85,7 +85,7 @@ def test_no_counter_of_a_large_fleet_is_lost_and_none_of_a_gone_target_stays() -
 def pushed(telemetry: Telemetry) -> set[str]:
     """The databases whose polls are counted in what is pushed, beside the service's own counters."""
     telemetry.set(RELOAD_SUCCESS, 1.0)
-    data = telemetry.collect()
+    data = telemetry.collect_for_push()
     assert data is not None
     [metrics] = [
         {metric.name: metric for metric in scope.metrics}

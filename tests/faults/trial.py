@@ -42,10 +42,10 @@ def trial(fault: Fault, victim: Stage, bystander: Stage, record: Record) -> None
     assert [poll.failure for poll in watch.bystander.polls] == [None] * len(watch.bystander.polls)
     record("longest poll", max(poll.ended - poll.begun for poll in watch.victim.polls))
     record("recovery", after[0].ended - ended)
-    record("bystander's longest gap", _longest_gap(watch.bystander))
+    record("bystander's longest gap", longest_gap(watch.bystander))
 
 
-def _longest_gap(polls: Polls) -> float:
+def longest_gap(polls: Polls) -> float:
     """Seconds between two successful polls."""
     ends = [poll.ended for poll in polls.polls if poll.failure is None]
     return max(later - earlier for earlier, later in pairwise(ends))

@@ -84,12 +84,14 @@ class Watch:
             self._loop.close()
 
     async def _poll(self) -> None:
-        polls = {"victim": self.victim, "bystander": self.bystander}
         await asyncio.gather(
             *(
-                Target(target(dsn, name, **self._options), CATALOGUE, Redactor(), polls[name].note).run(
-                    self._stop
-                )
+                Target(target(dsn, name, **self._options), CATALOGUE, Redactor(), self.note).run(self._stop)
                 for name, dsn in self._dsns.items()
             )
         )
+
+    def note(self, outcome: PollOutcome) -> None:
+        """Take a poll that has ended; called in the thread that polls."""
+        polls = self.victim if outcome.state.name == "victim" else self.bystander
+        polls.note(outcome)

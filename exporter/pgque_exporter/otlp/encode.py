@@ -6,281 +6,257 @@ ones beyond a limit and stamp old values with the time of the push.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+import struct
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
-from opentelemetry.proto.resource.v1.resource_pb2 import Resource
-from opentelemetry.sdk.metrics.export import MetricsData
 
-from pgque_exporter import __version__
 from pgque_exporter.catalogue import Metric, MetricType
-from pgque_exporter.snapshot import Family, HistogramSeries, Labels, Snapshot
-
-if TYPE_CHECKING:
-    from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
-
-MAX_POINTS = 5000
-MAX_BYTES = 2 * 1024 * 1024  # gRPC receivers refuse more than 4 MiB by default
-_HEADINGS = 64 * 1024  # room for everything in a request that isn't a point
-_NUMBERS = 32  # bytes of a point beside its attributes: times, value, length
-_SCOPE = "pgque_exporter"
-
-P = TypeVar("P", pb.NumberDataPoint, pb.HistogramDataPoint)
-
-# The semantic conventions' names for what a contract label says.
-_CONVENTIONS = {
-    "engine": "messaging.system",
-    "queue": "messaging.destination.name",
-    "consumer": "messaging.consumer.group.name",
-}
+from pgque_exporter.otlp import wire
+from pgque_exporter.otlp.layout import Batch, Layout, Template, Temporality, attributes_of, resource_message
+from pgque_exporter.snapshot import Family, HistogramFamily, HistogramSeries, Labels, Series, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """One serialised request and the number of points in it."""
+class Encoded:
+    """A snapshot's points, and marks for the series that the one before it had and this one hasn't."""
 
-    payload: bytes
-    points: int
-
-
-def service_resource(instance: str) -> dict[str, str]:
-    """Resource attributes of the service itself; `instance` tells it from others of its kind."""
-    return {
-        "service.name": "pgque-exporter",
-        "service.version": __version__,
-        "service.instance.id": instance,
-    }
+    data: tuple[Batch, ...]
+    ended: tuple[Batch, ...]
 
 
 @dataclass(slots=True)
 class _Known:
-    """A series of the last snapshot: its point within a request, and its counter's past."""
+    """A series of the last snapshot: its place in a request, and what it counted so far.
 
-    point: pb.NumberDataPoint
+    attributes  serialised, as the end of its point
+    start       Unix nanoseconds
+    value       of a number; the sum of a histogram
+    counts      of a histogram's buckets
+    buffer      empty for a series that makes no point yet
+    """
+
+    attributes: bytes
     start: int
     value: float
+    counts: tuple[int, ...] = ()
+    buffer: bytearray = field(default_factory=bytearray)
+    offset: int = 0
 
 
-@dataclass(slots=True)
-class _KnownHistogram:
-    """The same of a histogram."""
+# What tells the series of a metric apart: their labels, and the bounds of a histogram's buckets.
+_Shape = list[tuple[Metric, list[Hashable]]]
+_AllKnown = dict[Metric, dict[Hashable, _Known]]
 
-    point: pb.HistogramDataPoint
-    start: int
-    counts: tuple[int, ...]
-
-
-_Shape = list[tuple[str, list[Labels]]]
-_HistogramShape = list[tuple[str, list[tuple[Labels, tuple[float, ...]]]]]
+# The first fields of a point in their order, with the tag before each: start time, time, value.
+_START, _TIME, _VALUE = (wire.tag(field, wire.FIXED64) for field in (2, 3, 4))
+_GAUGE = struct.Struct("<BQBd")
+_COUNTER = struct.Struct("<BQBQBd")
+# And of a histogram's: start time, time, count, sum; then the counts of its buckets.
+_COUNT, _SUM = (wire.tag(field, wire.FIXED64) for field in (4, 5))
+_TOTALS = struct.Struct("<BQBQBQBd")
+_BUCKET_COUNTS, _BOUNDS = 6, 7
 
 
 class SnapshotEncoder:
     """Encodes the snapshots of one database, oldest first. Not for several threads at a time.
 
-    A counter or histogram starts when its series is first seen and again when it falls; a series that
-    is missing from a snapshot is forgotten.
+    A counter or histogram starts when its series is first seen, when it falls, and when the server is
+    replaced by another. What it had counted before it was first seen is nobody's increase: as a delta,
+    that value makes no point. A series that is missing from a snapshot ends with a point without a
+    value, and is forgotten.
 
-    The requests of the last snapshot are kept: as long as the series stay the same, only times and
-    values are set anew, which takes a tenth of the time.
+    The requests of the last snapshot are kept. As long as the series stay the same, times and values
+    are written over the old ones and nothing else is done.
     """
 
-    def __init__(self, resource: Mapping[str, str], database: str) -> None:
+    def __init__(
+        self, resource: Mapping[str, str], database: str, temporality: Temporality = "cumulative"
+    ) -> None:
         attributes = {**resource, "db.system.name": "postgresql", "db.namespace": database}
-        self._resource = _resource(attributes)
-        self._shape: _Shape = []
-        self._known: list[list[_Known]] = []
-        self._histogram_shape: _HistogramShape = []
-        self._known_histograms: list[list[_KnownHistogram]] = []
-        self._requests: list[_Request] = []
+        self._resource = resource_message(attributes)
+        self._temporality = temporality
+        self._delta = temporality == "delta"
+        self._known: _AllKnown = {}
+        self._templates: list[Template] = []
+        self._complete = True  # whether every series makes a point
+        self._ended = True  # whether the series known have been marked as ended
         self._last_time = 0
+        self._origin: str | None = None
 
-    def encode(self, snapshot: Snapshot) -> tuple[Batch, ...]:
+    def encode(self, snapshot: Snapshot) -> Encoded:
         """The requests that carry the snapshot, all points at the snapshot's own time."""
         now = int(snapshot.taken_at * 1e9)
-        shape = [(family.metric.name, [one.labels for one in family.series]) for family in snapshot.families]
-        histogram_shape = [
-            (family.metric.name, [(one.labels, one.bounds) for one in family.series])
-            for family in snapshot.histograms
-        ]
-        if shape != self._shape or histogram_shape != self._histogram_shape:
-            self._build(snapshot, now)
-            self._shape = shape
-            self._histogram_shape = histogram_shape
-        for family, known in zip(snapshot.families, self._known, strict=True):
-            counter = family.metric.type is MetricType.COUNTER
-            for series, entry in zip(family.series, known, strict=True):
-                point, value = entry.point, series.value
-                point.time_unix_nano = now
-                point.as_double = value
-                if counter:
-                    if value < entry.value:
-                        entry.start = self._last_time  # it began anew at some moment since then
-                    entry.value = value
-                    point.start_time_unix_nano = entry.start
-        for histogram, known_histogram in zip(snapshot.histograms, self._known_histograms, strict=True):
-            for one, entry_of_one in zip(histogram.series, known_histogram, strict=True):
-                self._set_histogram(entry_of_one, one, now)
-        self._last_time = now
-        return tuple(Batch(request.message.SerializeToString(), request.points) for request in self._requests)
-
-    def _set_histogram(self, entry: _KnownHistogram, series: HistogramSeries, now: int) -> None:
-        if any(count < before for count, before in zip(series.counts, entry.counts, strict=True)):
-            entry.start = self._last_time
-        entry.counts = series.counts
-        point = entry.point
-        point.time_unix_nano = now
-        point.start_time_unix_nano = entry.start
-        point.count = sum(series.counts)
-        point.sum = series.total
-        point.bucket_counts[:] = series.counts
-
-    def _build(self, snapshot: Snapshot, now: int) -> None:
-        """Lay out the requests for the snapshot's series; take over what is known about them."""
-        before = {
-            (name, labels): entry
-            for (name, all_labels), known in zip(self._shape, self._known, strict=True)
-            for labels, entry in zip(all_labels, known, strict=True)
-        }
-        layout = _Layout(self._resource)
-        self._known = []
+        shape = _shape(snapshot)
+        # A clock that was set back would have counters start after the time of their points.
+        anew = self._replaced(snapshot.origin) or now < self._last_time
+        ended: tuple[Batch, ...] = ()
+        if (
+            anew
+            or not self._complete
+            or shape != [(metric, [*known]) for metric, known in self._known.items()]
+        ):
+            ended = self._build(snapshot, shape, now, anew=anew)
+        known = iter(known.values() for known in self._known.values())
         for family in snapshot.families:
-            known: list[_Known] = []
-            for series in family.series:
-                old = before.get((family.metric.name, series.labels))
-                point = old.point if old else pb.NumberDataPoint(attributes=_attributes(series.labels))
-                placed = layout.add(family.metric, point)
-                known.append(_Known(placed, old.start if old else now, old.value if old else series.value))
-            self._known.append(known)
-        self._build_histograms(snapshot, now, layout)
-        self._requests = layout.requests
+            if family.metric.type is MetricType.COUNTER:
+                self._write_counters(family, next(known), now)
+            else:
+                _write_gauges(family, next(known), now)
+        for histogram in snapshot.histograms:
+            self._write_histograms(histogram, next(known), now)
+        self._last_time = now
+        self._ended = False
+        return Encoded(tuple(template.batch() for template in self._templates), ended)
 
-    def _build_histograms(self, snapshot: Snapshot, now: int, layout: _Layout) -> None:
-        before = {
-            (name, shape): entry
-            for (name, shapes), known in zip(self._histogram_shape, self._known_histograms, strict=True)
-            for shape, entry in zip(shapes, known, strict=True)
-        }
-        self._known_histograms = []
-        for family in snapshot.histograms:
-            known_histograms: list[_KnownHistogram] = []
-            for series in family.series:
-                old = before.get((family.metric.name, (series.labels, series.bounds)))
-                point = old.point if old else pb.HistogramDataPoint(
-                    attributes=_attributes(series.labels),
-                    explicit_bounds=series.bounds,
-                    bucket_counts=series.counts,
-                    sum=series.total,
-                )
-                placed = layout.add(family.metric, point)
-                known_histograms.append(
-                    _KnownHistogram(placed, old.start if old else now, old.counts if old else series.counts)
-                )
-            self._known_histograms.append(known_histograms)
+    def end(self, time_ns: int) -> tuple[Batch, ...]:
+        """Marks that all series end at `time_ns`; nothing if they have ended before.
 
+        Should they be back in the next snapshot, their counters go on as if never away.
+        """
+        if self._ended:
+            return ()
+        self._ended = True
+        return self._marks(self._known, time_ns)
 
-@dataclass(slots=True)
-class _Request:
-    """A request and the number of points in it."""
+    def _replaced(self, origin: str | None) -> bool:
+        """Whether another server answers than before; an unknown one is taken for the same."""
+        if origin is None:
+            return False
+        before, self._origin = self._origin, origin
+        return before is not None and before != origin
 
-    message: ExportMetricsServiceRequest
-    points: int = 0
+    # --- layout ----------------------------------------------------------------------------------
 
-
-class _Layout:
-    """Requests under construction, none of them beyond the limits."""
-
-    def __init__(self, resource: Resource) -> None:
-        self.requests: list[_Request] = []
-        self._resource = resource
-        self._metrics = pb.ScopeMetrics()
-        self._metric: Metric | None = None
-        self._size = 0
-
-    def add(self, metric: Metric, point: P) -> P:
-        """Put a copy of `point` into a request; returns the copy."""
-        size = point.ByteSize() + _NUMBERS
-        full = not self.requests or self.requests[-1].points == MAX_POINTS
-        if full or self._size + size > MAX_BYTES - _HEADINGS:
-            message = ExportMetricsServiceRequest()
-            resource = message.resource_metrics.add(resource=self._resource)
-            self._metrics = resource.scope_metrics.add(scope=_scope())
-            self._metric = None
-            self._size = 0
-            self.requests.append(_Request(message))
-        if metric is not self._metric:
-            self._metrics.metrics.append(_metric(metric))
-            self._metric = metric
-        points: RepeatedCompositeFieldContainer[P] = _points(self._metrics.metrics[-1])
-        points.append(point)
-        self._size += size
-        self.requests[-1].points += 1
-        return points[-1]
-
-
-def encode_service(
-    resource: Mapping[str, str], families: Iterable[Family], time_ns: int, counted: MetricsData | None
-) -> Batch:
-    """One request with the service's own metrics: gauges as of `time_ns`, and what the SDK counted."""
-    request = ExportMetricsServiceRequest()
-    metrics = request.resource_metrics.add(resource=_resource(resource)).scope_metrics.add(scope=_scope())
-    points = 0
-    for family in families:
-        numbers = [
-            pb.NumberDataPoint(
-                attributes=_attributes(series.labels), time_unix_nano=time_ns, as_double=series.value
-            )
-            for series in family.series
+    def _build(self, snapshot: Snapshot, shape: _Shape, now: int, *, anew: bool) -> tuple[Batch, ...]:
+        """Lay out the requests for the snapshot's series; marks for those that it hasn't any more."""
+        before, self._known = self._known, {}
+        layout = Layout(self._resource, self._temporality)
+        placed: list[_Known] = []
+        serialised: dict[tuple[bool, Labels], bytes] = {}  # most label sets are those of many metrics
+        self._complete = True
+        everything: list[Sequence[Series | HistogramSeries]] = [
+            *(family.series for family in snapshot.families),
+            *(histogram.series for histogram in snapshot.histograms),
         ]
-        metrics.metrics.append(_metric(family.metric))
-        _points(metrics.metrics[-1]).extend(numbers)
-        points += len(numbers)
-    if counted is not None:
-        request.resource_metrics.extend(encode_metrics(counted).resource_metrics)
-        points += sum(
-            len(metric.data.data_points)
-            for resource_metrics in counted.resource_metrics
-            for scope in resource_metrics.scope_metrics
-            for metric in scope.metrics
-        )
-    return Batch(request.SerializeToString(), points)
+        for all_series, (metric, keys) in zip(everything, shape, strict=True):
+            old = before.get(metric, {})
+            known = self._known[metric] = {}
+            for series, key in zip(all_series, keys, strict=True):
+                entry = old.pop(key, None)
+                new = entry is None or anew
+                if entry is None or new:
+                    attributes = entry.attributes if entry else _attributes(metric, series.labels, serialised)
+                    entry = _first_seen(series, attributes, now)
+                known[key] = entry
+                if new and self._delta and metric.type is not MetricType.GAUGE:
+                    self._complete = False
+                else:
+                    layout.add(metric, _blank(metric, series) + entry.attributes)
+                    placed.append(entry)
+        self._templates = layout.templates()
+        places = ((one.buffer, offset) for one in self._templates for offset in one.offsets)
+        for entry, (buffer, offset) in zip(placed, places, strict=True):
+            entry.buffer, entry.offset = buffer, offset
+        return () if self._ended else self._marks(before, now)
+
+    def _marks(self, ended: _AllKnown, time_ns: int) -> tuple[Batch, ...]:
+        layout = Layout(self._resource, self._temporality)
+        for metric, known in ended.items():
+            if metric.type is MetricType.GAUGE or not self._delta:  # a difference ends by itself
+                for entry in known.values():
+                    layout.add(metric, _mark(metric, entry, time_ns))
+        return layout.batches()
+
+    # --- values ----------------------------------------------------------------------------------
+
+    def _write_counters(self, family: Family, known: Iterable[_Known], now: int) -> None:
+        last, delta, pack = self._last_time, self._delta, _COUNTER.pack_into
+        for series, entry in zip(family.series, known, strict=True):
+            value = series.value
+            fell = value < entry.value
+            if fell:
+                entry.start = last  # it began anew at some moment since then
+            if entry.buffer:
+                start, shown = entry.start, value
+                if delta:
+                    start, shown = last, value if fell else value - entry.value
+                pack(entry.buffer, entry.offset, _START, start, _TIME, now, _VALUE, shown)
+            entry.value = value
+
+    def _write_histograms(self, family: HistogramFamily, known: Iterable[_Known], now: int) -> None:
+        for series, entry in zip(family.series, known, strict=True):
+            fell = any(count < before for count, before in zip(series.counts, entry.counts, strict=True))
+            if fell:
+                entry.start = self._last_time
+            start, counts, total = entry.start, series.counts, series.total
+            if self._delta:
+                start = self._last_time
+                if not fell:
+                    counts = tuple(count - before for count, before in zip(counts, entry.counts, strict=True))
+                    total -= entry.value
+            if entry.buffer:
+                _write_histogram(entry.buffer, entry.offset, start, now, counts, total)
+            entry.counts, entry.value = series.counts, series.total
 
 
-def _metric(metric: Metric) -> pb.Metric:
-    message = pb.Metric(name=metric.name, description=metric.help, unit=metric.unit)
-    if metric.type is MetricType.COUNTER:
-        message.sum.aggregation_temporality = pb.AGGREGATION_TEMPORALITY_CUMULATIVE
-        message.sum.is_monotonic = True
-    elif metric.type is MetricType.HISTOGRAM:
-        message.histogram.aggregation_temporality = pb.AGGREGATION_TEMPORALITY_CUMULATIVE
-    else:
-        message.gauge.SetInParent()
-    return message
+def _write_gauges(family: Family, known: Iterable[_Known], now: int) -> None:
+    pack = _GAUGE.pack_into
+    for series, entry in zip(family.series, known, strict=True):
+        pack(entry.buffer, entry.offset, _TIME, now, _VALUE, series.value)
 
 
-def _points(message: pb.Metric) -> RepeatedCompositeFieldContainer[Any]:
-    if message.HasField("gauge"):
-        return message.gauge.data_points
-    return message.sum.data_points if message.HasField("sum") else message.histogram.data_points
+def _write_histogram(
+    buffer: bytearray, offset: int, start: int, now: int, counts: tuple[int, ...], total: float
+) -> None:
+    count = sum(counts)
+    _TOTALS.pack_into(buffer, offset, _START, start, _TIME, now, _COUNT, count, _SUM, total)
+    after = offset + _TOTALS.size + len(wire.heading(_BUCKET_COUNTS, 8 * len(counts)))
+    struct.pack_into(f"<{len(counts)}Q", buffer, after, *counts)
 
 
-def _attributes(labels: Labels) -> list[KeyValue]:
-    attributes = [_text(name, value) for name, value in labels]
-    attributes += (_text(_CONVENTIONS[name], value) for name, value in labels if name in _CONVENTIONS)
+# --- points --------------------------------------------------------------------------------------
+
+
+def _shape(snapshot: Snapshot) -> _Shape:
+    shape: _Shape = [(family.metric, [one.labels for one in family.series]) for family in snapshot.families]
+    shape += (
+        (family.metric, [(one.labels, one.bounds) for one in family.series]) for family in snapshot.histograms
+    )
+    return shape
+
+
+def _first_seen(series: Series | HistogramSeries, attributes: bytes, now: int) -> _Known:
+    if isinstance(series, HistogramSeries):
+        return _Known(attributes, now, series.total, series.counts)
+    return _Known(attributes, now, series.value)
+
+
+def _attributes(metric: Metric, labels: Labels, serialised: dict[tuple[bool, Labels], bytes]) -> bytes:
+    key = (metric.type is MetricType.HISTOGRAM, labels)
+    attributes = serialised.get(key)
+    if attributes is None:
+        attributes = serialised[key] = _kind(metric)(attributes=attributes_of(labels)).SerializeToString()
     return attributes
 
 
-def _resource(attributes: Mapping[str, str]) -> Resource:
-    return Resource(attributes=[_text(name, value) for name, value in attributes.items()])
+def _kind(metric: Metric) -> type[pb.HistogramDataPoint] | type[pb.NumberDataPoint]:
+    return pb.HistogramDataPoint if metric.type is MetricType.HISTOGRAM else pb.NumberDataPoint
 
 
-def _scope() -> InstrumentationScope:
-    return InstrumentationScope(name=_SCOPE, version=__version__)
+def _blank(metric: Metric, series: Series | HistogramSeries) -> bytes:
+    """The beginning of a point, with room for what is written later."""
+    if isinstance(series, HistogramSeries):
+        counts = bytes(8 * len(series.counts))
+        bounds = wire.doubles(_BOUNDS, series.bounds)
+        return bytes(_TOTALS.size) + wire.message(_BUCKET_COUNTS, counts) + bounds
+    return bytes(_COUNTER.size if metric.type is MetricType.COUNTER else _GAUGE.size)
 
 
-def _text(name: str, value: str) -> KeyValue:
-    return KeyValue(key=name, value=AnyValue(string_value=value))
+def _mark(metric: Metric, entry: _Known, time_ns: int) -> bytes:
+    """A point that says that there is no value any more."""
+    flags = pb.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
+    start = 0 if metric.type is MetricType.GAUGE else entry.start
+    point = _kind(metric)(start_time_unix_nano=start, time_unix_nano=time_ns, flags=flags)
+    return point.SerializeToString() + entry.attributes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from pgque_exporter.otlp.transport import Transport, Undelivered
+from pgque_exporter.otlp.transport import Answer, Transport, Undelivered
 
 
 class Lead(Protocol):
@@ -25,7 +25,7 @@ class Gated:
         self._transport = transport
         self._lead = lead
 
-    async def send(self, payload: bytes, seconds: float) -> int:
+    async def send(self, payload: bytes, seconds: float) -> Answer:
         """See `Transport`; Undelivered without the lead."""
         if not self._lead.leads():
             raise NotLeading

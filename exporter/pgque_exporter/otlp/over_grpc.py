@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
 from urllib.parse import urlsplit
 
 import grpc
 import grpc.aio
-from google.protobuf.message import DecodeError
-from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 
 from pgque_exporter.config import OtlpConfig
-from pgque_exporter.otlp.transport import Rejected, Retry
+from pgque_exporter.otlp.status import read_status, retry_delay
+from pgque_exporter.otlp.transport import Answer, Rejected, Retry
 
 _METHOD = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 _DEFAULT_PORT = 4317
@@ -27,9 +27,13 @@ _RETRYABLE = frozenset(
     }
 )
 _OPTIONS = (
-    # Left alone, a channel waits up to two minutes before it looks for a lost collector again.
-    ("grpc.initial_reconnect_backoff_ms", 500),
-    ("grpc.max_reconnect_backoff_ms", 5000),
+    # Left alone, a channel waits up to two minutes before it looks for a lost collector again, and
+    # 20 s for one that doesn't answer. When to try is ours to decide.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 5000),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    # A new channel is to be a new connection.
+    ("grpc.use_local_subchannel_pool", 1),
 )
 
 
@@ -39,51 +43,55 @@ class GrpcTransport:
     def __init__(self, config: OtlpConfig) -> None:
         url = urlsplit(config.endpoint)
         host = f"[{url.hostname}]" if ":" in str(url.hostname) else url.hostname
-        address = f"{host}:{url.port or _DEFAULT_PORT}"
+        self._address = f"{host}:{url.port or _DEFAULT_PORT}"
+        self._credentials: grpc.ChannelCredentials | None = None
         if url.scheme == "https":
             roots = config.ca_file.read_bytes() if config.ca_file is not None else None
-            credentials = grpc.ssl_channel_credentials(root_certificates=roots)
-            self._channel = grpc.aio.secure_channel(address, credentials, options=_OPTIONS)
-        else:
-            self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
+            self._credentials = grpc.ssl_channel_credentials(root_certificates=roots)
         self._metadata = tuple((name.lower(), value) for name, value in config.headers.items())
+        self._connect()
+
+    def _connect(self) -> None:
+        if self._credentials is None:
+            self._channel = grpc.aio.insecure_channel(self._address, options=_OPTIONS)
+        else:
+            self._channel = grpc.aio.secure_channel(self._address, self._credentials, options=_OPTIONS)
         self._export = self._channel.unary_unary(
             _METHOD, response_deserializer=ExportMetricsServiceResponse.FromString
         )
 
-    async def send(self, payload: bytes, seconds: float) -> int:
+    async def send(self, payload: bytes, seconds: float) -> Answer:
         """See Transport."""
         try:
             answer = await self._export(
                 payload, timeout=seconds, metadata=self._metadata, compression=grpc.Compression.Gzip
             )
         except grpc.aio.AioRpcError as error:
-            code = error.code()
-            message = f"{code.name}: {error.details()}"
-            if code in _RETRYABLE:
-                raise Retry(message, _retry_delay(error)) from None
-            # A collector that is out of something says so for good, unless it names a time to come back.
-            delay = _retry_delay(error) if code is grpc.StatusCode.RESOURCE_EXHAUSTED else None
-            if delay is not None:
-                raise Retry(message, delay) from None
-            raise Rejected(message) from None
-        return int(answer.partial_success.rejected_data_points)
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                # The other end may be gone without a word; on this connection it would stay gone.
+                await self._channel.close(None)
+                self._connect()
+            raise _failure(error) from None
+        partial = answer.partial_success
+        return Answer(int(partial.rejected_data_points), str(partial.error_message))
 
     async def close(self) -> None:
         """See Transport."""
         await self._channel.close(None)
 
 
-def _retry_delay(error: grpc.aio.AioRpcError) -> float | None:
-    """Seconds that the collector asks for in the status details; None if it doesn't."""
+def _failure(error: Any) -> Retry | Rejected:
+    code = error.code()
+    message = f"{code.name}: {error.details()}"
+    delay = retry_delay(_status(error))
+    # A collector that is out of something says so for good, unless it names a time to come back.
+    if code in _RETRYABLE or (code is grpc.StatusCode.RESOURCE_EXHAUSTED and delay is not None):
+        return Retry(message, delay)
+    return Rejected(message, content=code is grpc.StatusCode.INVALID_ARGUMENT)
+
+
+def _status(error: Any) -> Status:
     for name, value in error.trailing_metadata() or ():
         if name == "grpc-status-details-bin":
-            try:
-                details = Status.FromString(value).details
-                for detail in details:
-                    info = RetryInfo()
-                    if detail.Unpack(info):
-                        return float(info.retry_delay.seconds + info.retry_delay.nanos / 1e9)
-            except DecodeError:
-                return None
-    return None
+            return read_status(value)
+    return Status()

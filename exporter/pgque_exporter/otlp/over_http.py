@@ -4,74 +4,124 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import json
 import ssl
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit
 
 import httpx
+from google.protobuf.json_format import Parse, ParseError
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 
 from pgque_exporter import __version__
 from pgque_exporter.config import OtlpConfig
-from pgque_exporter.otlp.transport import Rejected, Retry, Undelivered
+from pgque_exporter.otlp.status import read_status, retry_delay
+from pgque_exporter.otlp.transport import Answer, DeliveryError, Rejected, Retry, Undelivered
 
 _PATH = "/v1/metrics"
 _RETRYABLE = frozenset({429, 502, 503, 504})
+_CONTENT = frozenset({400, 413, 422})  # what a collector that finds the points wrong answers
+_PROTOBUF, _JSON = "application/x-protobuf", "application/json"
+_LONGEST_ANSWER = 256 * 1024  # bytes; a receiver has little to say
 
 
 class HttpTransport:
     """One client to one collector. Redirects aren't followed: data goes where it was told to, or nowhere."""
 
     def __init__(self, config: OtlpConfig) -> None:
-        path = urlsplit(config.endpoint).path
-        self._url = config.endpoint if path.endswith(_PATH) else config.endpoint + _PATH
-        verify = (
-            ssl.create_default_context(cafile=str(config.ca_file)) if config.ca_file is not None else True
-        )
+        url = urlsplit(config.endpoint)
+        self._url = config.endpoint if url.path.endswith(_PATH) else config.endpoint + _PATH
+        # Reading the system's certificates takes a while; without TLS, nobody needs them.
+        verify: bool | ssl.SSLContext = url.scheme == "https"
+        if config.ca_file is not None:
+            verify = ssl.create_default_context(cafile=str(config.ca_file))
         headers = {
             **config.headers,
-            "Content-Type": "application/x-protobuf",
+            "Accept": f"{_PROTOBUF}, {_JSON}",
+            "Accept-Encoding": "identity",
+            "Content-Type": _PROTOBUF,
             "Content-Encoding": "gzip",
             "User-Agent": f"pgque-exporter/{__version__}",
         }
         self._client = httpx.AsyncClient(verify=verify, headers=headers, timeout=None, follow_redirects=False)  # noqa: S113 - the deadline of `send` covers all of it
 
-    async def send(self, payload: bytes, seconds: float) -> int:
+    async def send(self, payload: bytes, seconds: float) -> Answer:
         """See Transport."""
         try:
             # One deadline over everything: time-outs of single reads never end a body that trickles.
             async with asyncio.timeout(seconds):
                 body = await asyncio.to_thread(gzip.compress, payload, 1)
-                response = await self._client.post(self._url, content=body)
+                async with self._client.stream("POST", self._url, content=body) as response:
+                    content = await _read(response)
         except TimeoutError:
             raise Retry("no answer in time") from None
         except httpx.HTTPError as error:
             raise Retry(f"{type(error).__name__}: {error}") from None
-        return _rejected_points(response)
+        if 200 <= response.status_code < 300:
+            return _answer(response, content)
+        raise _failure(response, content)
 
     async def close(self) -> None:
         """See Transport."""
         await self._client.aclose()
 
 
-def _rejected_points(response: httpx.Response) -> int:
-    status = response.status_code
-    if status in _RETRYABLE:
-        after = response.headers.get("Retry-After", "")
-        raise Retry(f"HTTP {status}", float(after) if after.isdecimal() else None)
-    if status >= 400:
-        raise Rejected(f"HTTP {status}")
-    kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-    if status != 200 or kind == "text/html":
-        raise Undelivered(f"HTTP {status} {kind or 'without content type'} is no answer of an OTLP receiver")
+async def _read(response: httpx.Response) -> bytes:
+    """The body, or as much of it as is worth reading."""
+    content = bytearray()
+    async for chunk in response.aiter_bytes():
+        content += chunk
+        if len(content) > _LONGEST_ANSWER:
+            break
+    return bytes(content)
+
+
+def _answer(response: httpx.Response, content: bytes) -> Answer:
+    kind = _kind(response)
+    if not kind and not content:
+        return Answer()  # some receivers say no more than that all is well
     try:
-        if kind == "application/json":
-            answer = json.loads(response.content or b"{}")
-            return int(answer.get("partialSuccess", {}).get("rejectedDataPoints", 0))
-        if kind == "application/x-protobuf":
-            parsed = ExportMetricsServiceResponse.FromString(response.content)
-            return int(parsed.partial_success.rejected_data_points)
-    except (ValueError, AttributeError, TypeError, DecodeError):
+        if kind == _PROTOBUF:
+            answer = ExportMetricsServiceResponse.FromString(content)
+        elif kind == _JSON:
+            answer = Parse(content or b"{}", ExportMetricsServiceResponse(), ignore_unknown_fields=True)
+        else:
+            raise Undelivered(f"{_summary(response)} is no answer of an OTLP receiver")
+    except (DecodeError, ParseError, UnicodeDecodeError, RecursionError):
         raise Undelivered("the answer can't be read: is the endpoint an OTLP receiver?") from None
-    return 0
+    return Answer(answer.partial_success.rejected_data_points, answer.partial_success.error_message)
+
+
+def _failure(response: httpx.Response, content: bytes) -> DeliveryError:
+    code, kind = response.status_code, _kind(response)
+    if code < 400:
+        return Undelivered(f"{_summary(response)} is no answer of an OTLP receiver")
+    status = read_status(content if kind in (_PROTOBUF, _JSON) else b"", json=kind == _JSON)
+    message = f"HTTP {code}: {status.message}" if status.message else f"HTTP {code}"
+    if code in _RETRYABLE:
+        after = _retry_after(response.headers.get("Retry-After", "").strip())
+        return Retry(message, after if after is not None else retry_delay(status))
+    return Rejected(message, content=code in _CONTENT)
+
+
+def _kind(response: httpx.Response) -> str:
+    kind: str = response.headers.get("Content-Type", "")
+    return kind.partition(";")[0].strip().lower()
+
+
+def _summary(response: httpx.Response) -> str:
+    return f"HTTP {response.status_code} {_kind(response) or 'without content type'}"
+
+
+def _retry_after(text: str) -> float | None:
+    """Seconds from now that a Retry-After header asks for, as a number or as a date; else None."""
+    if text.isascii() and text.isdecimal():
+        return float(text)
+    try:
+        when = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    if when.tzinfo is None:  # "-0000", which says nothing about the zone, and means UTC here
+        when = when.replace(tzinfo=UTC)
+    return max(0.0, (when - datetime.now(UTC)).total_seconds())

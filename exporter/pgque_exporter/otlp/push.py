@@ -1,48 +1,36 @@
-"""The push side: a bounded queue, one delivery at a time, and books that balance.
+"""The push side: snapshots in, requests out, and books that balance.
 
-Every point that comes in is exported, rejected by the collector, or dropped by us, and counted as
-such: polled = exported + rejected + dropped + (on its way). A slow or dead collector fills the
-queue, whose oldest batches then go; it never holds up a poll.
+Every point that comes in is sent, rejected by the collector, or dropped by us for a reason, and
+counted as such: polled = sent + rejected + dropped + queued. A slow or dead collector fills the queue,
+whose oldest points then go; it never holds up a poll.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import math
 import os
-import random
 import time
-from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from pgque_exporter.config import OtlpConfig
-from pgque_exporter.otlp.encode import Batch, SnapshotEncoder
+from pgque_exporter.otlp.delivery import Delivery, Pace
+from pgque_exporter.otlp.encode import SnapshotEncoder
 from pgque_exporter.otlp.gate import Gated, Lead
-from pgque_exporter.otlp.transport import DeliveryError, Rejected, Retry, Transport, Undelivered
-from pgque_exporter.redaction import Redactor, one_line
+from pgque_exporter.otlp.layout import Batch
+from pgque_exporter.otlp.ledger import Drop, Ledger
+from pgque_exporter.otlp.outbox import Outbox, Parcel
+from pgque_exporter.otlp.transport import Transport
+from pgque_exporter.redaction import Redactor
 from pgque_exporter.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
 
-MAX_QUEUED_BYTES = 32 * 1024 * 1024
-_FIRST_DELAY, _LONGEST_DELAY = 0.5, 5.0
-
-
-@dataclass(slots=True)
-class Ledger:
-    """Points by what became of them, since the start."""
-
-    polled: int = 0
-    exported: int = 0
-    rejected: int = 0
-    dropped: int = 0
-
-    @property
-    def on_the_way(self) -> int:
-        """Points taken in and not yet settled; 0 after the end."""
-        return self.polled - self.exported - self.rejected - self.dropped
+_OWN_STALE_INTERVALS = 4
 
 
 def make_transport(config: OtlpConfig) -> Transport:
@@ -58,6 +46,27 @@ def make_transport(config: OtlpConfig) -> Transport:
     return HttpTransport(config)
 
 
+@dataclass(slots=True)
+class _Database:
+    """What is known of a database.
+
+    waiting   a snapshot to encode; one place: should encoding fall behind the polls, the older one goes
+    stale_at  when the last snapshot is stale, a monotonic time; infinite once its series have ended
+    lifetime  seconds from a snapshot's arrival to then
+    removed   nothing more will come: its series end
+    """
+
+    encoder: SnapshotEncoder
+    waiting: Snapshot | None = None
+    stale_at: float = math.inf
+    lifetime: float = 0.0
+    removed: bool = False
+
+    def due(self, clock: float) -> bool:
+        """Whether there is something to do at this monotonic time."""
+        return self.waiting is not None or self.removed or clock >= self.stale_at
+
+
 class Pusher:
     """Pushes each snapshot once, and every `interval` seconds the service's own metrics.
 
@@ -68,49 +77,73 @@ class Pusher:
         self,
         config: OtlpConfig,
         resource: Mapping[str, str],
-        own_metrics: Callable[[], Batch],
+        own_metrics: Callable[[], Iterable[Batch]],
         interval: float,
-        count: Callable[[str, int], None],
+        count_request: Callable[[str, float], None],
         redact: Redactor,
+        pace: Pace | None = None,
         lead: Lead | None = None,
     ) -> None:
         self.ledger = Ledger()
-        url = urlsplit(config.endpoint)
-        self._collector = f"{url.scheme}://{url.netloc}"  # a path may hold a key
-        self._timeout = config.timeout
-        transport = make_transport(config)
-        self._transport = transport if lead is None else Gated(transport, lead)
+        self._config = config
         self._resource = resource
         self._own_metrics = own_metrics
         self._interval = interval
-        self._count = count
-        self._redact = redact
         redact.add(*config.headers.values())
-        self._snapshots: dict[str, Snapshot] = {}
-        self._encoders: dict[str, SnapshotEncoder] = {}
-        self._queue: deque[Batch] = deque()
-        self._queued_bytes = 0
-        self._arrived = asyncio.Event()  # a snapshot to encode, or the end
-        self._queued = asyncio.Event()  # a batch to deliver, or the end
+        transport = make_transport(config)
+        self._transport: Transport = transport if lead is None else Gated(transport, lead)
+        self._outbox = Outbox(self.ledger, config.queue_points)
+        url = urlsplit(config.endpoint)
+        self._delivery = Delivery(
+            f"{url.scheme}://{url.netloc}",  # a path may hold a key
+            self._transport,
+            self._outbox,
+            self.ledger,
+            timeout=config.timeout,
+            pace=pace or _pace(interval),
+            count_request=count_request,
+            redact=redact,
+        )
+        self._databases: dict[str, _Database] = {}
+        self._encoding = 0  # points under way
+        self._wake = asyncio.Event()
         self._closing = False
-        self._encoded_all = False
-        self._trouble: type[DeliveryError] | None = None
         self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def queued(self) -> int:
+        """Points that wait or are under way, counted where they are."""
+        waiting = sum(one.waiting.points for one in self._databases.values() if one.waiting is not None)
+        return waiting + self._encoding + self._outbox.points + self._delivery.in_flight
 
     def start(self) -> None:
         """Begin to deliver."""
-        loops = (self._encode_all(), self._deliver_all(), self._own_loop())
+        loops = (self._encode_all(), self._delivery.run(), self._own_loop())
         self._tasks = [asyncio.create_task(loop) for loop in loops]
 
-    def push(self, snapshot: Snapshot) -> None:
-        """Take a snapshot for delivery; returns at once."""
+    def push(self, snapshot: Snapshot, stale_at: float) -> None:
+        """Take a snapshot for delivery until the monotonic time `stale_at`; returns at once.
+
+        Unless another one of the same database has come by then, its series end.
+        """
+        name = snapshot.database
+        database = self._databases.get(name)
+        if database is None:
+            database = self._databases[name] = _Database(self._new_encoder(name))
+        if database.waiting is not None:
+            self.ledger.dropped[Drop.QUEUE_FULL] += database.waiting.points
         self.ledger.polled += snapshot.points
-        # One place per database: should encoding ever fall behind the polls, the older one goes.
-        overtaken = self._snapshots.pop(snapshot.database, None)
-        if overtaken is not None:
-            self._settle("dropped", overtaken.points)
-        self._snapshots[snapshot.database] = snapshot
-        self._arrived.set()
+        database.waiting = snapshot
+        database.stale_at = stale_at
+        database.lifetime = stale_at - time.monotonic()
+        database.removed = False
+        self._wake.set()
+
+    def remove(self, name: str) -> None:
+        """Let the series of a database end, which is polled no more."""
+        if name in self._databases:
+            self._databases[name].removed = True
+            self._wake.set()
 
     async def close(self, seconds: float) -> None:
         """Deliver what is waiting, for at most `seconds`; what is left then counts as dropped."""
@@ -123,16 +156,21 @@ class Pusher:
         own.cancel()
         deadline = time.monotonic() + seconds
         self._closing = True
-        self._arrived.set()
+        self._wake.set()
         await asyncio.wait({encode}, timeout=seconds)
         self._push_own()
-        self._encoded_all = True
-        self._queued.set()
+        self._delivery.end()
         await asyncio.wait({deliver}, timeout=max(0.0, deadline - time.monotonic()))
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._settle("dropped", self.ledger.on_the_way)
+        self._outbox.clear(Drop.SHUTDOWN)
+        for database in self._databases.values():
+            if database.waiting is not None:
+                self.ledger.dropped[Drop.SHUTDOWN] += database.waiting.points
+                database.waiting = None
+
+    # --- own metrics -----------------------------------------------------------------------------
 
     async def _own_loop(self) -> None:
         while True:
@@ -140,89 +178,72 @@ class Pusher:
             self._push_own()
 
     def _push_own(self) -> None:
-        batch = self._own_metrics()
-        if batch.points:
-            self.ledger.polled += batch.points
-            self._enqueue(batch)
+        try:
+            batches = self._own_metrics()
+        except Exception:  # it costs this push of them, and nothing else
+            log.exception("the service's own metrics could not be encoded")
+            return
+        self._polled_and_put(batches, time.monotonic() + _OWN_STALE_INTERVALS * self._interval)
 
-    def _enqueue(self, batch: Batch) -> None:
-        self._queue.append(batch)
-        self._queued_bytes += len(batch.payload)
-        while self._queued_bytes > MAX_QUEUED_BYTES and len(self._queue) > 1:
-            oldest = self._queue.popleft()
-            self._queued_bytes -= len(oldest.payload)
-            self._settle("dropped", oldest.points)
-        self._queued.set()
+    # --- snapshots -------------------------------------------------------------------------------
 
     async def _encode_all(self) -> None:
-        while self._snapshots or not self._closing:
-            self._arrived.clear()
-            while self._snapshots:
-                snapshot = self._snapshots.pop(next(iter(self._snapshots)))
-                try:
-                    batches = await asyncio.to_thread(self._encoder(snapshot.database).encode, snapshot)
-                except Exception:
-                    log.exception("%s: a snapshot could not be encoded", snapshot.database)
-                    self._settle("dropped", snapshot.points)
-                    continue
-                for batch in batches:
-                    self._enqueue(batch)
-            if not self._closing:
-                await self._arrived.wait()
-
-    def _encoder(self, database: str) -> SnapshotEncoder:
-        encoder = self._encoders.get(database)
-        if encoder is None:
-            encoder = self._encoders[database] = SnapshotEncoder(self._resource, database)
-        return encoder
-
-    async def _deliver_all(self) -> None:
-        while self._queue or not self._encoded_all:
-            self._queued.clear()
-            while self._queue:
-                batch = self._queue.popleft()
-                self._queued_bytes -= len(batch.payload)
-                await self._deliver(batch)
-            if not self._encoded_all:
-                await self._queued.wait()
-
-    async def _deliver(self, batch: Batch) -> None:
-        deadline = time.monotonic() + self._timeout
-        delay = _FIRST_DELAY
         while True:
-            try:
-                rejected = await self._transport.send(batch.payload, max(0.001, deadline - time.monotonic()))
-            except Retry as trouble:
-                wait = trouble.after if trouble.after is not None else delay * random.uniform(0.5, 1.0)
-                if time.monotonic() + wait >= deadline:
-                    self._give_up(batch, trouble)
-                    return
-                await asyncio.sleep(wait)
-                delay = min(delay * 2, _LONGEST_DELAY)
-            except DeliveryError as trouble:
-                self._give_up(batch, trouble)
+            self._wake.clear()
+            clock = time.monotonic()
+            due = [(name, one) for name, one in self._databases.items() if one.due(clock)]
+            for name, database in due:
+                await self._advance(name, database)
+            if due:
+                continue
+            if self._closing:
                 return
-            except Exception as error:  # a mistake of ours must not end the deliveries
-                log.debug("unexpected", exc_info=True)
-                self._give_up(batch, Undelivered(f"unexpected {type(error).__name__}: {error}"))
-                return
-            else:
-                rejected = min(max(rejected, 0), batch.points)
-                self._settle("rejected", rejected)
-                self._settle("exported", batch.points - rejected)
-                if self._trouble is not None:
-                    self._trouble = None
-                    log.info("%s takes metrics again", self._collector)
-                return
+            next_end = min((one.stale_at for one in self._databases.values()), default=math.inf)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(next_end - clock if next_end < math.inf else None):
+                    await self._wake.wait()
 
-    def _give_up(self, batch: Batch, trouble: DeliveryError) -> None:
-        self._settle("rejected" if isinstance(trouble, Rejected) else "dropped", batch.points)
-        if self._trouble is not type(trouble):
-            self._trouble = type(trouble)
-            text = one_line(trouble, self._redact)
-            log.warning("metrics not delivered to %s: %s; %s", self._collector, text, trouble.hint)
+    async def _advance(self, name: str, database: _Database) -> None:
+        """Encode what waits; else the database was removed or is silent for too long, and its series end."""
+        if database.waiting is not None:
+            snapshot, database.waiting = database.waiting, None
+            await self._encode(database, snapshot, database.stale_at)
+            return
+        marks = database.encoder.end(time.time_ns())
+        self._polled_and_put(marks, time.monotonic() + database.lifetime)
+        database.stale_at = math.inf
+        if database.removed:
+            del self._databases[name]
 
-    def _settle(self, outcome: str, points: int) -> None:
-        if points:
-            setattr(self.ledger, outcome, getattr(self.ledger, outcome) + points)
-            self._count(outcome, points)
+    async def _encode(self, database: _Database, snapshot: Snapshot, stale_at: float) -> None:
+        self._encoding = snapshot.points
+        try:
+            encoded = await asyncio.to_thread(database.encoder.encode, snapshot)
+        except asyncio.CancelledError:
+            self.ledger.dropped[Drop.SHUTDOWN] += snapshot.points
+            raise
+        except Exception:
+            log.exception("%s: a snapshot could not be encoded", snapshot.database)
+            self.ledger.dropped[Drop.ENCODING] += snapshot.points
+            database.encoder = self._new_encoder(snapshot.database)  # who knows in what state the old one is
+        else:
+            self.ledger.dropped[Drop.FIRST_DELTA] += snapshot.points - sum(b.points for b in encoded.data)
+            for batch in encoded.data:
+                self._delivery.put(Parcel(batch, stale_at))
+            self._polled_and_put(encoded.ended, stale_at)
+        finally:
+            self._encoding = 0
+
+    def _new_encoder(self, database: str) -> SnapshotEncoder:
+        return SnapshotEncoder(self._resource, database, self._config.temporality)
+
+    def _polled_and_put(self, batches: Iterable[Batch], stale_at: float) -> None:
+        for batch in batches:
+            self.ledger.polled += batch.points
+            self._delivery.put(Parcel(batch, stale_at))
+
+
+def _pace(interval: float) -> Pace:
+    """Once the collector is back, what waits shall not wait for longer than a poll's interval."""
+    usual = Pace()
+    return replace(usual, longest=max(usual.first, min(usual.longest, interval)))
