@@ -8,12 +8,15 @@ import math
 import os
 import re
 import socket
+import time
+from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from typing import Any, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection
 
+from pgque_exporter import passwords
 from pgque_exporter.config import TargetConfig
 from pgque_exporter.redaction import Redactor, one_line
 
@@ -21,6 +24,7 @@ Connection = AsyncConnection[tuple[Any, ...]]
 T = TypeVar("T")
 
 APPLICATION_NAME = "pgque-exporter"
+_PASSWORD_LOOK = 1.0  # seconds between two looks for another password
 _GIVE_UP = 0.5  # seconds that a broken-off operation gets to notice
 
 
@@ -43,23 +47,66 @@ class PollError(Exception):
         super().__init__(message)
 
 
+class PasswordRefused(PollError):
+    """The server didn't take the password, or there was none; `tried` is `passwords.state` before that."""
+
+    def __init__(self, error: PollError, config: TargetConfig, tried: bytes) -> None:
+        super().__init__(error.kind, error.message, error.hint)
+        self._config = config
+        self._tried = tried
+
+    async def outdated(self) -> bool:
+        """Whether another password may be had by now."""
+        return await asyncio.to_thread(passwords.state, self._config) != self._tried
+
+
 async def connect(config: TargetConfig, redact: Redactor) -> Connection:
     """Open a connection; PollError when that fails.
 
-    The password file is read each time, so that a rotated password needs no restart.
+    The password is looked up each time, so that a rotated one needs no restart. If it was rotated at
+    this very moment, the new one is tried at once.
     """
+    try:
+        return await _connect(config, redact)
+    except PasswordRefused as error:
+        if not await error.outdated():
+            raise
+    return await _connect(config, redact)
+
+
+async def pause(seconds: float, error: PollError | None, stopping: asyncio.Task[bool]) -> bool:
+    """Wait for `seconds` after a poll that ended with `error`, or until `stopping` is done.
+
+    After a refused password no longer than until there may be another, which is worth a poll at once; then
+    the answer is True.
+    """
+    until = time.monotonic() + seconds
+    while not stopping.done() and (left := until - time.monotonic()) > 0:
+        if not isinstance(error, PasswordRefused):
+            await asyncio.wait({stopping}, timeout=left)
+        else:
+            await asyncio.wait({stopping}, timeout=min(left, _PASSWORD_LOOK))
+            look = asyncio.create_task(error.outdated())  # of files that may be far away and not answer
+            await asyncio.wait({look, stopping}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if look.done() and look.result():
+                return True
+            look.cancel()
+    return False
+
+
+async def _connect(config: TargetConfig, redact: Redactor) -> Connection:
     redact.add_dsn(config.dsn)
     redact.add(os.environ.get("PGPASSWORD", ""))
     options: dict[str, Any] = {}
+    # Before the password itself is read: should it change in between, it is tried once more, not too seldom.
+    tried = await asyncio.to_thread(passwords.state, config)
     if config.password_file is not None:
         try:
-            password = config.password_file.read_text("utf-8").rstrip("\r\n")
+            password = await asyncio.to_thread(passwords.read, config.password_file)
         except (OSError, UnicodeDecodeError):
-            raise PollError(
-                FailureKind.CONNECTION,
-                f"can't read the password file {config.password_file}",
-                "check its permissions",
-            ) from None
+            what = f"can't read the password file {config.password_file}"
+            missing = PollError(FailureKind.CONNECTION, what, "check its permissions")
+            raise PasswordRefused(missing, config, tried) from None
         redact.add(password)
         options["password"] = password
     try:
@@ -73,7 +120,46 @@ async def connect(config: TargetConfig, redact: Redactor) -> Connection:
             **options,
         )
     except (psycopg.Error, OSError, UnicodeError) as error:
-        raise classified(error, redact) from None
+        failure = classified(error, redact)
+        attempt = error.pgconn if isinstance(error, psycopg.Error) else None
+        if attempt is not None and (attempt.used_password or attempt.needs_password):
+            failure = PasswordRefused(failure, config, tried)
+        raise failure from None
+
+
+async def briefly(
+    config: TargetConfig, redact: Redactor, work: Callable[[Connection], Awaitable[T]]
+) -> T:
+    """Connect, do `work`, disconnect, all within the target's timeout; PollError when that fails."""
+    opened: list[Connection] = []
+
+    async def act() -> T:
+        opened.append(await connect(config, redact))
+        try:
+            return await work(opened[0])
+        except psycopg.Error as error:
+            raise classified(error, redact) from None
+
+    task = asyncio.create_task(act())
+    try:
+        await asyncio.wait({task}, timeout=config.timeout)
+        if task.done():
+            return task.result()
+    finally:
+        connection = opened[0] if opened else None
+        if not task.done():
+            await settle(task, connection)
+        await close(connection)
+    raise late(config)
+
+
+def late(config: TargetConfig) -> PollError:
+    """The error of what took longer than the target's timeout."""
+    return PollError(
+        FailureKind.TIMEOUT,
+        f"no answer within {config.timeout:g} s",
+        "see whether the database is reachable and responsive, or raise `timeout`",
+    )
 
 
 def abort(connection: Connection) -> None:

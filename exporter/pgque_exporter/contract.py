@@ -20,7 +20,8 @@ import psycopg
 from psycopg import AsyncCursor, sql
 
 from pgque_exporter.catalogue import Catalogue, Metric, MetricType, Source
-from pgque_exporter.config import Limits, TargetConfig
+from pgque_exporter.config import TargetConfig
+from pgque_exporter.config_limits import Limits
 from pgque_exporter.connection import Connection, FailureKind, PollError, classified
 from pgque_exporter.histograms import BUCKET, HistogramRows, histogram_families, histogram_part
 from pgque_exporter.limits import TARGET_LIMIT, TOTAL_LIMIT, SeriesLimit
@@ -166,9 +167,8 @@ async def poll(
     Raises PollError when no pack gave rows. Afterwards the connection is outside of a transaction, or broken.
     """
     started = time.monotonic()
-    begin = _BEGIN.format(milliseconds=max(1, int(config.timeout * 1000)))
     try:
-        begun = await connection.execute(begin.encode())
+        begun = await connection.execute(_begin(config))
         taken_at = time.time()
         origin = await _origin(connection, begun)
         schemas, ignored, failures = await _discover(connection, config)
@@ -196,6 +196,20 @@ async def poll(
     snapshot = replace(snapshot, origin=origin)
     packs = tuple(rows.pack for rows in read)
     return PollResult(_server_version(connection), snapshot, packs, ignored, tuple(failures))
+
+
+async def has_pack(connection: Connection, config: TargetConfig) -> bool:
+    """Whether the database has a pack that a poll would read, or would miss a grant of."""
+    try:
+        await connection.execute(_begin(config))
+        rows = await (await connection.execute(_DISCOVER)).fetchall()
+    finally:
+        await _end_transaction(connection)
+    return any(trusted or schema in config.packs for schema, trusted, _granted in rows)
+
+
+def _begin(config: TargetConfig) -> bytes:
+    return _BEGIN.format(milliseconds=max(1, int(config.timeout * 1000))).encode()
 
 
 def _server_version(connection: Connection) -> str:
@@ -341,13 +355,13 @@ class _Parsed:
 
 
 class LabelCache:
-    """Label sets of one database, each distinct text parsed once.
+    """Label sets of one database, each distinct text parsed once; `labels` of the target are added to all.
 
     It holds what the last poll saw and nothing older, so that series that come and go can't fill the memory.
     """
 
-    def __init__(self, database: str, limits: Limits) -> None:
-        self._database = database
+    def __init__(self, database: str, limits: Limits, labels: Labels = ()) -> None:
+        self._labels = (("database", database), *labels)
         self._limits = limits
         self._previous: dict[tuple[str, str], _Parsed | str] = {}
         self._current: dict[tuple[str, str], _Parsed | str] = {}
@@ -388,7 +402,7 @@ class LabelCache:
         names = tuple(name for name in CONTRACT_LABELS if given.get(name))
         if any(len(given[name]) > self._limits.label_length for name in names):
             return LONG_LABEL
-        labels = (("engine", engine), ("database", self._database), *((name, given[name]) for name in names))
+        labels = (("engine", engine), *self._labels, *((name, given[name]) for name in names))
         return _Parsed(labels, frozenset(names)) if len(labels) <= self._limits.labels else MANY_LABELS
 
 

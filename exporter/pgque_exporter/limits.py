@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 
-from pgque_exporter.config import Limits
+from pgque_exporter.config_limits import Limits
 from pgque_exporter.snapshot import Family, HistogramFamily, HistogramSeries, Labels
 
 TARGET_LIMIT, TOTAL_LIMIT = "target_limit", "total_limit"  # why series are dropped here

@@ -108,6 +108,8 @@ class Page:
         parts: list[bytes] = []
         for family in (*target_families(self._catalogue, self._states(), time.monotonic()), *families):
             parts += heading(family.metric, form), family_samples(family)
+        for metric, samples in self._telemetry.target_samples():
+            parts += heading(metric, form), *samples
         for histogram in histograms:
             parts += heading(histogram.metric, form), histogram_samples(histogram)
         if form is Format.OPENMETRICS:

@@ -64,7 +64,7 @@ class Redactor:
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._forms: frozenset[str] = frozenset()
-        self._pattern: re.Pattern[str] | None = None
+        self._compiled: tuple[frozenset[str], re.Pattern[str] | None] = (self._forms, None)
         self.add(*secrets)
 
     def add_dsn(self, dsn: str) -> None:
@@ -74,18 +74,26 @@ class Redactor:
     def add(self, *secrets: str) -> None:
         """Learn secrets, in every form in which a message may quote them."""
         forms = self._forms.union(*(_forms(secret) for secret in secrets if secret))
-        if forms == self._forms:
-            return
-        self._forms = forms
-        # Longest first, so that a piece of a password doesn't leave the rest of it readable.
-        alternatives = (_alternative(form) for form in sorted(forms, key=len, reverse=True))
-        self._pattern = re.compile("|".join(alternatives))
+        if forms != self._forms:
+            self._forms = forms
+
+    def _pattern(self) -> re.Pattern[str] | None:
+        # Compiled when it is wanted, not with each secret: the passwords of hundreds of databases would
+        # take seconds.
+        forms, pattern = self._compiled
+        if forms is not self._forms:
+            forms = self._forms
+            # Longest first, so that a piece of a password doesn't leave the rest of it readable.
+            alternatives = (_alternative(form) for form in sorted(forms, key=len, reverse=True))
+            pattern = re.compile("|".join(alternatives))
+            self._compiled = (forms, pattern)
+        return pattern
 
     def __call__(self, text: object) -> str:
         """`text` as a string without any secret in it."""
         result = str(text)
-        if self._pattern is not None:
-            result = self._pattern.sub(MASK, result)
+        if (pattern := self._pattern()) is not None:
+            result = pattern.sub(MASK, result)
         result = _KEY_VALUE.sub(rf"\1\2{MASK}", result)
         return _URI_USERINFO.sub(rf"\1{MASK}", result)
 

@@ -9,10 +9,14 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 
 from pgque_exporter import catalogue as catalogue_file
 from pgque_exporter.access import Access
-from pgque_exporter.config import Config
+from pgque_exporter.config import Config, TargetConfig
+from pgque_exporter.discovery import Discoveries
+from pgque_exporter.fleet import Fleet
+from pgque_exporter.leader import Leader
 from pgque_exporter.limits import SeriesBudget
 from pgque_exporter.otlp.layout import Batch
 from pgque_exporter.otlp.ledger import Ledger
@@ -20,22 +24,26 @@ from pgque_exporter.otlp.own import encode_own, service_resource
 from pgque_exporter.otlp.push import Pusher
 from pgque_exporter.page import Page
 from pgque_exporter.redaction import Redactor
+from pgque_exporter.reload import Reloader
 from pgque_exporter.server import HttpServer, base_url, bind, serve
 from pgque_exporter.state import TargetState
 from pgque_exporter.target import PollOutcome, Target
-from pgque_exporter.telemetry import Telemetry, target_families
+from pgque_exporter.telemetry import LEADER, RELOAD_SUCCESS, RELOAD_TIME, Telemetry, target_families
 from pgque_exporter.web import View, create_app, create_health_app
 from pgque_exporter.web_config import WatchedWebConfig
 
 log = logging.getLogger(__name__)
+
+# What a reload takes over; the other settings are of things that can't be exchanged under way.
+_RELOADED = ("targets", "discoveries", "files", "interval")
+_CONFIGURED = ""  # the fleet's source of targets that is the configuration itself; no server has this name
 
 # Together they stay below the 5 s in which the service promises to be gone.
 _LAST_ANSWERS = 1  # seconds for requests under way
 _LAST_POLLS = 1.5
 _LAST_FLUSH = 2.0
 
-_THREADS = 8  # started only when needed
-_THREADS_PER_TARGET = 4
+_MOST_THREADS = 2000  # started only when needed
 
 
 async def run_service(
@@ -44,11 +52,13 @@ async def run_service(
     stop: asyncio.Event,
     ready: Callable[[str], None] | None = None,
     redact: Redactor | None = None,
+    reloader: Reloader | None = None,
 ) -> Ledger | None:
     """Run until `stop` is set, then end within 5 seconds.
 
-    `ready` is called with the base URL once the web server accepts requests. Returns what became of the
-    points pushed, None without OTLP. Raises UserError when the listening address can't be had.
+    `reloader` watches the configuration and has a changed one taken over. `ready` is called with the base
+    URL once the web server accepts requests. Returns what became of the points pushed, None without OTLP.
+    Raises UserError when the listening address can't be had.
     """
     web = WatchedWebConfig(config.web_config) if config.web_config is not None else None
     with contextlib.ExitStack() as opened:
@@ -56,7 +66,7 @@ async def run_service(
         health = None
         if config.health_listen is not None:
             health = opened.enter_context(bind(config.health_listen, "health_listen"))
-        service = Service(config, sock, health, web, redact or Redactor())
+        service = Service(config, sock, health, web, redact or Redactor(), reloader)
         return await service.run(stop, ready)
 
 
@@ -70,23 +80,25 @@ class Service:
         health: socket.socket | None,
         web: WatchedWebConfig | None,
         redact: Redactor,
+        reloader: Reloader | None = None,
     ) -> None:
         port = sock.getsockname()[1]
         self._url = base_url(sock, tls=web is not None and web.tls() is not None)
         self._socket = sock
         self._health_socket = health
         self._web = web
+        self._budget = SeriesBudget(config.limits.series)
         self._catalogue = catalogue_file.load()
         self._resource = service_resource(f"{socket.gethostname()}:{port}")
         self._temporality = config.otlp.temporality if config.otlp is not None else "cumulative"
         self._telemetry = Telemetry(self._catalogue, self._resource, self._temporality)
-        budget = SeriesBudget(config.limits.series)
-        self._targets = [
-            Target(target, self._catalogue, redact, self._polled, budget) for target in config.targets
-        ]
-        for target in config.targets:
-            self._telemetry.expect(target.name)
+        self._redact = redact
+        self._fleet = Fleet(self._target, self._left)
+        self._discoveries = Discoveries(self._fleet, redact, self._mine)
         self._page = Page(self._catalogue, self.states, self._telemetry)
+        self._leader: Leader | None = None
+        if config.leader is not None:
+            self._leader = Leader(config.leader, config.shard, redact, self._lead_changed)
         self._pusher: Pusher | None = None
         if config.otlp is not None:
             pusher = self._pusher = Pusher(
@@ -96,34 +108,43 @@ class Service:
                 config.interval,
                 self._telemetry.count_request,
                 redact,
+                lead=self._leader,
             )
             self._telemetry.watch_otlp(pusher.ledger, lambda: pusher.queued)
         self._tasks: list[asyncio.Task[None]] = []
+        self._reloader = reloader
+        self._config = config
+        self._poll_these(config)
 
     def states(self) -> Sequence[TargetState]:
-        """The latest state of every target, in the order of the configuration."""
-        return [target.state for target in self._targets]
+        """The latest state of every server that is searched, then of every target."""
+        return [*self._discoveries.states(), *self._fleet.states()]
 
     async def run(self, stop: asyncio.Event, ready: Callable[[str], None] | None) -> Ledger | None:
         """See `run_service`."""
         # A name lookup that hangs keeps its thread, through several polls. It must not take the threads
         # in which the other databases' names are looked up and pages are built.
-        threads = ThreadPoolExecutor(_THREADS + _THREADS_PER_TARGET * len(self._targets), "worker")
+        threads = ThreadPoolExecutor(_MOST_THREADS, "worker")
         asyncio.get_running_loop().set_default_executor(threads)
         servers = self._servers()
         serving = asyncio.create_task(serve(servers))
         ending = asyncio.create_task(stop.wait())
-        enough = asyncio.Event()  # ends the polls, also when the server dies before `stop`
         try:
             up = asyncio.create_task(_up(servers))
             await asyncio.wait({serving, up}, return_when=asyncio.FIRST_COMPLETED)
             up.cancel()
             if self._pusher is not None:
                 self._pusher.start()
-            page = asyncio.create_task(self._page.run())
-            self._tasks = [page, *(asyncio.create_task(target.run(enough)) for target in self._targets)]
+            self._tasks = [asyncio.create_task(self._page.run())]
+            if self._reloader is not None:
+                watch = self._reloader.run(self._reload, self._reloaded)
+                self._tasks.append(asyncio.create_task(watch))
+            if self._leader is not None:
+                self._tasks.append(asyncio.create_task(self._leader.run()))
+            self._fleet.start()
+            self._discoveries.start()
             if not serving.done():
-                log.info("listening on %s, polling %d database(s)", self._url, len(self._targets))
+                log.info("listening on %s, polling %d database(s)", self._url, len(self._fleet.states()))
                 if self._health_socket is not None:
                     log.info("health on %s", base_url(self._health_socket))
                 if ready is not None:
@@ -131,7 +152,6 @@ class Service:
             await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             ending.cancel()
-            enough.set()
             await self._end(servers, serving)
         return self._ledger()
 
@@ -149,9 +169,7 @@ class Service:
     async def _end(self, servers: Sequence[HttpServer], serving: asyncio.Task[None]) -> None:
         for server in servers:
             server.stop()
-        polls = set(self._tasks[1:])
-        if polls:
-            await asyncio.wait(polls, timeout=_LAST_POLLS)
+        await asyncio.gather(self._discoveries.close(_LAST_POLLS), self._fleet.close(_LAST_POLLS))
         if self._pusher is not None:
             await self._pusher.close(_LAST_FLUSH)
         for task in self._tasks:
@@ -166,18 +184,59 @@ class Service:
         log.info("ended")
 
     def _alive(self) -> bool:
-        return not any(task.done() for task in self._tasks)
+        alive = not any(task.done() for task in self._tasks)
+        return alive and self._fleet.alive() and self._discoveries.alive()
 
     def _ledger(self) -> Ledger | None:
         return self._pusher.ledger if self._pusher is not None else None
 
+    def _reload(self, config: Config) -> None:
+        """Take over what can be: the databases. One whose settings stay notices nothing."""
+        for one in fields(Config):
+            if one.name not in _RELOADED and getattr(config, one.name) != getattr(self._config, one.name):
+                log.warning("configuration: a change of %s takes effect at the next start", one.name)
+        self._poll_these(config)
+        log.info("configuration reloaded, polling %d database(s)", len(self._fleet.states()))
+        self._page.refresh()
+
+    def _reloaded(self, success: bool, loaded_at: float) -> None:
+        if self._config.files is not None:
+            self._telemetry.set(RELOAD_SUCCESS, float(success))
+            self._telemetry.set(RELOAD_TIME, loaded_at)
+
+    def _poll_these(self, config: Config) -> None:
+        self._fleet.put(_CONFIGURED, [target for target in config.targets if self._mine(target.name)])
+        self._discoveries.put(config.discoveries)
+
+    def _mine(self, name: str) -> bool:
+        shard = self._config.shard
+        return shard is None or shard.owns(name)
+
+    def _target(self, config: TargetConfig) -> Target:
+        self._telemetry.expect(config.name, config.labels)
+        return Target(config, self._catalogue, self._redact, self._polled, self._budget)
+
+    def _left(self, name: str) -> None:
+        self._telemetry.forget(name)
+        if self._pusher is not None:
+            self._pusher.remove(name)
+        self._page.refresh()
+
     def _polled(self, outcome: PollOutcome) -> None:
         self._telemetry.count_poll(outcome)
         self._page.refresh()
-        if self._pusher is not None and outcome.result is not None:
+        if self._pusher is not None and self._leads() and outcome.result is not None:
             self._pusher.push(outcome.result.snapshot, outcome.state.stale_at)
 
+    def _leads(self) -> bool:
+        return self._leader is None or self._leader.leads()
+
+    def _lead_changed(self, leads: bool) -> None:
+        self._telemetry.set(LEADER, float(leads))
+
     def _own_metrics(self) -> Iterable[Batch]:
+        if not self._leads():
+            return ()
         return encode_own(
             self._catalogue,
             self._resource,

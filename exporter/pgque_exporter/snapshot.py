@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from pgque_exporter.catalogue import Metric
 
-Labels = tuple[tuple[str, str], ...]  # (name, value), in the catalogue's order, engine and database first
+# (name, value): engine, database and those of the target, then the metric's in the catalogue's order
+Labels = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)

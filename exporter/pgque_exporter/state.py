@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
-from pgque_exporter.connection import FailureKind
+from pgque_exporter.connection import FailureKind, PollError
 from pgque_exporter.contract import Pack
-from pgque_exporter.snapshot import Snapshot
+from pgque_exporter.snapshot import Labels, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +19,17 @@ class Failure:
     since: float
 
 
+def failure(error: PollError, before: Failure | None) -> Failure:
+    """What `error` amounts to after the failure `before` it: trouble of the same kind goes on since then."""
+    since = before.since if before is not None and before.kind is error.kind else time.time()
+    return Failure(error.kind, error.message, since)
+
+
 @dataclass(frozen=True, slots=True)
 class TargetState:
     """One database, as its last poll left it.
 
+    labels           that the configuration adds to all series of the database
     polled           whether a first poll has finished, well or badly
     failure          None after a poll in which every pack gave its rows
     snapshot         the last one, however old; see `fresh`
@@ -33,6 +41,7 @@ class TargetState:
     name: str
     interval: float
     stale_after: float
+    labels: Labels = ()
     polled: bool = False
     failure: Failure | None = None
     snapshot: Snapshot | None = None

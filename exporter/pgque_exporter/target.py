@@ -18,12 +18,15 @@ from pgque_exporter.connection import (
     classified,
     close,
     connect,
+    late,
+    pause,
     settle,
 )
 from pgque_exporter.contract import LabelCache, PollResult, poll
 from pgque_exporter.limits import SeriesBudget, SeriesLimit
 from pgque_exporter.redaction import Redactor
-from pgque_exporter.state import Failure, TargetState
+from pgque_exporter.sharding import phase
+from pgque_exporter.state import TargetState, failure
 
 log = logging.getLogger(__name__)
 
@@ -55,30 +58,43 @@ class Target:
         budget: SeriesBudget | None = None,
     ) -> None:
         self.config = config
-        self.state = TargetState(config.name, config.interval, config.stale_after)
+        self.state = TargetState(config.name, config.interval, config.stale_after, config.labels)
         self._budget = budget if budget is not None else SeriesBudget(config.limits.series)
         self._poller = Poller(config, catalogue, redact, self._budget)
         self._publish = publish
+        self._phase = phase(config.name)
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Poll at start, start + interval, start + 2 intervals, ... until `stop` is set."""
+    async def run(self, stop: asyncio.Event, delay: float = 0.0) -> None:
+        """Poll after `delay` seconds, and from then on a fixed grid of times, until `stop` is set.
+
+        Where the grid lies follows from the name: the polls of a fleet are spread over the interval.
+        """
         stopping = asyncio.create_task(stop.wait())
-        grid = time.monotonic()
         try:
+            await asyncio.wait({stopping}, timeout=delay)
+            due = self._grid_number(time.monotonic())
             while not stop.is_set():
                 begun = time.monotonic()
                 result, error = await self._poll(stopping)
                 if stop.is_set():
                     break  # what was cut short by the end says nothing about the database
                 ended = time.monotonic()
-                passed = max(0, math.floor((ended - grid) / self.config.interval))
-                grid += (passed + 1) * self.config.interval
+                passed = max(0, self._grid_number(ended) - due)
                 self._conclude(result, error, begun, ended - begun, passed)
-                await asyncio.wait({stopping}, timeout=grid - time.monotonic())
+                due += passed + 1
+                if await pause(self._grid_time(due) - time.monotonic(), error, stopping):
+                    due = self._grid_number(time.monotonic())
         finally:
             stopping.cancel()
             self._budget.release(self.config.name)
             await self._poller.close()
+
+    def _grid_number(self, clock: float) -> int:
+        """Number of the last time of the grid before `clock`."""
+        return math.floor(clock / self.config.interval - self._phase)
+
+    def _grid_time(self, number: int) -> float:
+        return (number + self._phase) * self.config.interval
 
     async def _poll(self, stopping: asyncio.Task[bool]) -> tuple[PollResult | None, PollError | None]:
         try:
@@ -94,7 +110,8 @@ class Target:
     ) -> None:
         if error is None and result is not None and result.failures:
             error = result.failures[0].error
-        state = replace(self.state, polled=True, failure=self._failure(error))
+        trouble = failure(error, self.state.failure) if error is not None else None
+        state = replace(self.state, polled=True, failure=trouble)
         if result is not None:
             state = replace(state, snapshot=result.snapshot, snapshot_clock=begun, packs=result.packs)
             if error is None:
@@ -102,13 +119,6 @@ class Target:
         self._report(self.state, state, error)
         self.state = state
         self._publish(PollOutcome(state, result, error.kind if error else None, duration, skipped))
-
-    def _failure(self, error: PollError | None) -> Failure | None:
-        if error is None:
-            return None
-        before = self.state.failure
-        since = before.since if before is not None and before.kind is error.kind else time.time()
-        return Failure(error.kind, error.message, since)
 
     def _report(self, before: TargetState, after: TargetState, error: PollError | None) -> None:
         """Write a line when the state changes; the same trouble every 15 seconds helps nobody."""
@@ -138,7 +148,7 @@ class Poller:
         self._config = config
         self._catalogue = catalogue
         self._redact = redact
-        self._cache = LabelCache(config.name, config.limits)
+        self._cache = LabelCache(config.name, config.limits, config.labels)
         budget = budget if budget is not None else SeriesBudget(config.limits.series)
         self._limit = SeriesLimit(config.name, config.limits, budget)
         self._connection: Connection | None = None
@@ -157,11 +167,7 @@ class Poller:
             if not task.done():
                 connection, self._connection = self._connection, None
                 await settle(task, connection)
-        raise PollError(
-            FailureKind.TIMEOUT,
-            f"no answer within {self._config.timeout:g} s",
-            "see whether the database is reachable and responsive, or raise `timeout`",
-        )
+        raise late(self._config)
 
     async def close(self) -> None:
         """Close the connection; the next poll would open another."""

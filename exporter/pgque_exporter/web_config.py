@@ -28,7 +28,7 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from pgque_exporter import yaml_lines
-from pgque_exporter.config import Models, RawModel, Where, first_error
+from pgque_exporter.config_values import Models, RawModel, Where, first_error
 from pgque_exporter.errors import UserError
 
 log = logging.getLogger(__name__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -42,6 +43,19 @@ class Document:
         if not key and isinstance(node, yaml.ScalarNode):
             line = node.start_mark.line
         return f"{self.name}:{line + 1}"
+
+
+def read(path: pathlib.Path, what: str) -> Document:
+    """Parse a file; `what` it holds stands in the UserError if it can't be read."""
+    name = str(path)
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UserError(
+            f"can't read {what}: {reason}", where=name, hint="check the path and its permissions"
+        ) from None
+    return parse(text, name)
 
 
 def parse(text: str, name: str) -> Document:

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from email.message import Message
+from pathlib import Path
 from typing import Any
 
 import psycopg
 from psycopg import sql
 
 from pgque_exporter import catalogue
-from pgque_exporter.config import Config, Listen, OtlpConfig, TargetConfig
+from pgque_exporter.config import Config, Listen, OtlpConfig, TargetConfig, load_file
 from pgque_exporter.connection import PollError
 from pgque_exporter.contract import PollResult
 from pgque_exporter.redaction import Redactor
+from pgque_exporter.reload import Reloader
 from pgque_exporter.service import run_service
 from pgque_exporter.snapshot import Family, Labels, Series, Snapshot
 from pgque_exporter.target import poll_once
@@ -95,8 +98,10 @@ def target(dsn: str, name: str = "shop", **options: Any) -> TargetConfig:
     return TargetConfig(name, dsn, **options)
 
 
-def config(*targets: TargetConfig, otlp: OtlpConfig | None = None, interval: float = 0.2) -> Config:
-    return Config(Listen("127.0.0.1", 0), interval, targets, otlp, "info")
+def config(
+    *targets: TargetConfig, otlp: OtlpConfig | None = None, interval: float = 0.2, **options: Any
+) -> Config:
+    return Config(Listen("127.0.0.1", 0), interval, targets, otlp, "info", **options)
 
 
 def poll(dsn: str, **options: Any) -> PollResult:
@@ -144,9 +149,14 @@ class Running:
     """A service that runs in a thread of this process."""
 
     url: str
+    reload: Callable[[], object]
 
     def get(self, path: str, **headers: str) -> Answer:
         return get(self.url + path, **headers)
+
+    def databases(self) -> set[str]:
+        """The values of the label `database` on /metrics."""
+        return set(re.findall(r'[{,]database="([^"]*)"', self.get("/metrics").text))
 
     def sample(self, start: str) -> float | None:
         """Value of the first sample of /metrics whose line begins so."""
@@ -168,9 +178,17 @@ def get(url: str, **headers: str) -> Answer:
 
 
 @contextmanager
-def running(configured: Config) -> Iterator[Running]:
+def running_file(path: Path) -> Iterator[Running]:
+    """Run a service with a configuration file, which it watches."""
+    with running(load_file(path), lambda: load_file(path)) as service:
+        yield service
+
+
+@contextmanager
+def running(configured: Config, load: Callable[[], Config] | None = None) -> Iterator[Running]:
     """Run a service until the block ends; whatever it raised is raised here."""
     loop = asyncio.new_event_loop()
+    reloader = Reloader(configured, load or (lambda: configured))
     stop = asyncio.Event()
     started = threading.Event()
     url: list[str] = []
@@ -182,7 +200,7 @@ def running(configured: Config) -> Iterator[Running]:
 
     def work() -> None:
         try:
-            loop.run_until_complete(run_service(configured, stop=stop, ready=ready))
+            loop.run_until_complete(run_service(configured, stop=stop, ready=ready, reloader=reloader))
             loop.run_until_complete(loop.shutdown_default_executor())
         except BaseException as error:  # noqa: BLE001 - raised again in the test's own thread
             failed.append(error)
@@ -195,7 +213,7 @@ def running(configured: Config) -> Iterator[Running]:
     started.wait(20)
     try:
         if url:
-            yield Running(url[0])
+            yield Running(url[0], lambda: loop.call_soon_threadsafe(reloader.wish))
     finally:
         if not loop.is_closed():
             loop.call_soon_threadsafe(stop.set)

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from pgque_exporter.config import Config, Limits, Listen, load_environment, load_file, misspelt
 from pgque_exporter.errors import UserError
@@ -81,10 +82,12 @@ def test_secrets_are_not_in_the_representation(tmp_path: Path) -> None:
 
 TARGET = "targets:\n  - dsn: dbname=shop\n"
 
+OTLP = TARGET + "otlp:\n  endpoint: http://c\n"
+
 # One mistake each: the text, the line to be named, and what the message says.
 MISTAKES = {
     "unknown key": (TARGET + "intervall: 15s\n", 3, "unknown key 'intervall'. Did you mean interval?"),
-    "unknown target key": (TARGET + "    user: x\n", 3, "unknown key 'user'. Known here: dsn, interval"),
+    "unknown target key": (TARGET + "    user: x\n", 3, "unknown key 'user'. Known here: discover, dsn"),
     "unknown otlp key": (TARGET + "otlp:\n  endpoint: http://c\n  tls: x\n", 5, "unknown key 'tls'"),
     "not a mapping": ("- 1\n", 1, "the configuration must hold `key: value` lines"),
     "empty file": ("", 1, "targets is missing"),
@@ -103,8 +106,8 @@ MISTAKES = {
     "bad duration": (TARGET + "    timeout: 5 sec\n", 3, "timeout: '5 sec' is not a duration"),
     "duration too long": (f"interval: 25h\n{TARGET}", 1, "'25h' is out of range"),
     "zero duration": (f"\ninterval: 0s\n{TARGET}", 2, "'0s' is out of range"),
-    "number as a key": (f"5: x\n{TARGET}", 1, "unknown key 5. Known here: health_listen, interval"),
-    "number as a target's key": (TARGET + "    5: x\n", 3, "unknown key 5. Known here: dsn, interval"),
+    "number as a key": (f"5: x\n{TARGET}", 1, "unknown key 5. Known here: health_listen, "),
+    "number as a target's key": (TARGET + "    5: x\n", 3, "unknown key 5. Known here: discover, dsn"),
     "stale before the next poll ends": (
         f"stale_after: 24s\n{TARGET}",
         1,
@@ -220,6 +223,42 @@ MISTAKES = {
     "key twice": (f"{TARGET}interval: 1s\ninterval: 2s\n", 4, "'interval' stands here a second time"),
     "bad syntax": ("targets: [\n", 2, "not valid YAML"),
     "tab": ("targets:\n\t- dsn: x\n", 2, "not valid YAML"),
+    "label no text": (TARGET + "    labels:\n      env: 5\n", 4, "labels.env must be text, in quotes"),
+    "label's name": (TARGET + "    labels: {1st: x}\n", 3, "'1st' can't be the name of a label"),
+    "label of Prometheus": (TARGET + "    labels: {__name__: x}\n", 3, "can't be the name of a label"),
+    "label of ours": (
+        TARGET + "    labels:\n      env: x\n      queue: y\n",
+        5,
+        "the label 'queue' is the service's own",
+    ),
+    "label empty": (TARGET + "    labels: {env: ''}\n", 3, "label 'env' must have 1 to 200 printable"),
+    "discover neither": (TARGET + "    discover: yes please\n", 3, "discover must hold `key: value` lines"),
+    "discover nameless": (TARGET + "    discover: true\n", 3, "a target with discover needs a name"),
+    "unknown discover key": (
+        TARGET + "    name: x\n    discover:\n      includes: [a]\n",
+        5,
+        "unknown key 'includes'. Did you mean include?",
+    ),
+    "discover interval": (
+        TARGET + "    name: x\n    discover: {interval: 5}\n",
+        4,
+        "interval: '5' is not a duration",
+    ),
+    "leader without otlp": (
+        TARGET + "leader:\n  dsn: dbname=x\n",
+        3,
+        "leader decides who pushes, and otlp is missing",
+    ),
+    "leader without dsn": (OTLP + "leader:\n  name: x\n", 5, "dsn is missing"),
+    "leader's dsn": (OTLP + "leader:\n  dsn: nonsense\n", 6, "the dsn is not a libpq connection string"),
+    "leader's lease": (OTLP + "leader:\n  dsn: dbname=x\n  lease: 500ms\n", 7, "lease is shorter than 1s"),
+    "leader's password file": (
+        OTLP + "leader:\n  dsn: dbname=x\n  password_file: /no/such\n",
+        7,
+        "can't read /no/such",
+    ),
+    "unknown leader key": (OTLP + "leader:\n  dsn: dbname=x\n  leas: 5s\n", 7, "Did you mean lease?"),
+    "target files no list": ("target_files: a.yaml\n", 1, "target_files must be a list"),
     "value like a tag": (TARGET + "    name: !hunter2 x\n", 3, "a value begins with ! or *"),
 }
 
@@ -232,6 +271,86 @@ def test_each_mistake_is_named_with_file_and_line(mistake: str, tmp_path: Path) 
     assert message in error
     assert "\n" not in error
     assert "hunter2" not in error
+
+
+def with_target_files(folder: Path, **files: str) -> Path:
+    """A configuration that names `targets.d/*.yaml`, and such files."""
+    (folder / "targets.d").mkdir()
+    for name, text in files.items():
+        (folder / "targets.d" / f"{name}.yaml").write_text(text, encoding="utf-8")
+    return write(folder, "interval: 30s\ntarget_files: [targets.d/*.yaml]\n")
+
+
+def test_targets_come_from_files_and_globs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = with_target_files(
+        tmp_path,
+        b="- dsn: dbname=second\n- {dsn: dbname=third, interval: 1m, timeout: 2s}\n",
+        a="- {dsn: dbname=first, labels: {team: blue, env: prod}}\n",
+        empty="# nothing yet\n",
+    )
+    monkeypatch.chdir("/")  # the pattern is relative to the file that it stands in
+    config = load_file(path)
+    assert [(one.name, one.interval) for one in config.targets] == [
+        ("first", 30.0), ("second", 30.0), ("third", 60.0),
+    ]  # fmt: skip
+    assert config.targets[0].labels == (("env", "prod"), ("team", "blue"))
+    assert config.targets[2].timeout == 2.0
+    assert config.files is not None
+    names = [file.name for file in config.files.all()]
+    assert names == ["exporter.yaml", "a.yaml", "b.yaml", "empty.yaml"]
+
+
+def test_no_file_of_a_pattern_is_no_mistake_and_a_named_one_missing_is(tmp_path: Path) -> None:
+    assert load_file(write(tmp_path, "target_files: [targets.d/*.yaml]\n")).targets == ()
+    error = error_of(tmp_path, "target_files: [targets.yaml]\n")
+    assert error.startswith("/targets.yaml: can't read the targets: No such file")
+
+
+# One mistake each in the file b.yaml: text, line, and what is said.
+TARGET_FILE_MISTAKES = {
+    "no list": ("dsn: dbname=x\n", 1, "targets must be a list"),
+    "unknown key": ("- dsn: dbname=x\n  pack: y\n", 2, "unknown key 'pack'. Did you mean packs?"),
+    "no dsn": ("- dsn: dbname=x\n- name: y\n", 2, "dsn is missing"),
+    "bad dsn": ("- name: x\n  dsn: nonsense\n", 2, "the dsn is not a libpq connection string"),
+    "same name in another file": ("- dsn: dbname=x\n- dsn: dbname=shop\n", 2, "a target named 'shop' exists"),
+    "syntax": ("- [\n", 2, "not valid YAML"),
+}
+
+
+@pytest.mark.parametrize("mistake", TARGET_FILE_MISTAKES)
+def test_a_mistake_in_a_file_of_targets_is_named_with_that_file(mistake: str, tmp_path: Path) -> None:
+    text, line, message = TARGET_FILE_MISTAKES[mistake]
+    path = with_target_files(tmp_path, a="- dsn: dbname=shop\n", b=text)
+    with pytest.raises(UserError) as caught:
+        load_file(path)
+    error = str(caught.value).replace(str(tmp_path), "")
+    assert error.startswith(f"/targets.d/b.yaml:{line}: ")
+    assert message in error
+
+
+def test_a_server_to_search_hands_its_settings_to_its_databases(tmp_path: Path) -> None:
+    config = load_file(
+        write(
+            tmp_path,
+            "targets:\n  - name: db1\n    dsn: postgresql://monitor@db1:5433/postgres?sslmode=require\n"
+            "    interval: 30s\n    labels: {env: prod}\n"
+            "    discover: {include: ['shop*', billing], exclude: ['*_test'], interval: 5m}\n"
+            "  - {name: db2, dsn: host=db2, discover: true}\n"
+            "  - {name: db3, dsn: host=db3, discover: false}\n",
+        )
+    )
+    assert [target.name for target in config.targets] == ["db3"]
+    first, second = config.discoveries
+    assert (first.name, first.interval, second.interval) == ("db1", 300.0, 60.0)
+    chosen = [name for name in ("shop", "shop_eu", "shop_test", "billing", "Billing") if first.wants(name)]
+    assert chosen == ["shop", "shop_eu", "billing"]
+    assert second.wants("anything")
+    target = first.target("shop_eu")
+    assert target is not None
+    assert (target.name, target.interval, target.labels) == ("db1/shop_eu", 30.0, (("env", "prod"),))
+    parts = conninfo_to_dict(target.dsn)
+    assert (parts["dbname"], parts["host"], parts["sslmode"]) == ("shop_eu", "db1", "require")
+    assert first.target("line\nbreak") is None
 
 
 def test_a_dsn_is_never_quoted(tmp_path: Path) -> None:

@@ -6,8 +6,6 @@ import asyncio
 import logging
 import os
 import signal
-import socket
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -215,34 +213,6 @@ def test_a_partly_failed_poll_keeps_the_rows_and_is_not_up(database: Database, t
     assert outcome.state.snapshot is not None
     assert outcome.state.snapshot.points == 1
     assert (outcome.state.up, outcome.state.last_success) == (False, None)
-
-
-def test_a_rotated_password_is_read_at_the_next_connection(tmp_path: Path) -> None:
-    """A server that only notes the password it is given, and refuses it."""
-    given: list[bytes] = []
-    path = tmp_path / "password"
-
-    def serve(server: socket.socket) -> None:
-        for _ in range(2):
-            client, _ = server.accept()
-            with client:
-                startup = client.recv(1000)
-                while startup[4:8] in (b"\x04\xd2\x16\x2f", b"\x04\xd2\x16\x30"):  # no TLS, no GSS
-                    client.sendall(b"N")
-                    startup = client.recv(1000)
-                client.sendall(b"R\0\0\0\x08\0\0\0\x03")  # send a clear-text password
-                given.append(client.recv(1000)[5:].rstrip(b"\0"))
-                client.sendall(b"E\0\0\0\x28SFATAL\0C28P01\0Mnot this, friend: " + b"\0\0")
-
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        thread = threading.Thread(target=serve, args=(server,))
-        thread.start()
-        dsn = f"host=127.0.0.1 port={server.getsockname()[1]} dbname=x user=x gssencmode=disable"
-        for password in ("first one", "second one"):
-            path.write_text(f"{password}\n")
-            assert poll_error(dsn, password_file=path).kind is FailureKind.CONNECTION
-        thread.join(10)
-    assert given == [b"first one", b"second one"]
 
 
 def test_a_missing_password_file_is_a_failure_with_a_name(tmp_path: Path) -> None:

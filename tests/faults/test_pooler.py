@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
@@ -14,6 +15,7 @@ from tests.faults.faults import Cost, Fault, fault
 from tests.faults.stage import DATABASE, PASSWORD, USER, Stage
 from tests.faults.trial import Record, trial
 from tests.support.pgbouncer import PgBouncer, pgbouncer
+from tests.support.processes import wait_for
 from tests.support.tools import Unavailable
 
 pytestmark = pytest.mark.slow
@@ -81,6 +83,13 @@ def _server_stopped(stage: Pooled) -> Iterator[None]:
         yield
     finally:
         stage.cluster.start()
+        # The pooler repeats its last refusal for a moment: until then the fault isn't over.
+        wait_for(lambda: _logs_in(stage), "the pooler reaches its server", ignoring=(psycopg.Error,))
+
+
+def _logs_in(stage: Pooled) -> bool:
+    with psycopg.connect(stage.dsn, autocommit=True) as connection:
+        return connection.execute("select 1").fetchone() == (1,)
 
 
 FAULTS: dict[str, Fault] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from pgque_exporter import config
+from pgque_exporter import config, config_leader, config_limits, config_targets
 from tests.support.repository import ROOT, tracked_files
 
 # Put together here, so that this file doesn't hold them either.
@@ -57,19 +57,23 @@ def test_links_resolve() -> None:
     assert [link for document in documents for link in broken_links(document)] == []
 
 
+SECTIONS = ("targets", "otlp", "leader", "limits")
+
+
 def test_the_readme_names_every_setting() -> None:
     section = (
         (ROOT / "README.md").read_text("utf-8").partition("| file | environment |")[2].partition("\n\n")[0]
     )
     keys: list[str] = []
-    sections = ("targets", "otlp", "limits")
     for prefix, model in (
         ("", config._RawConfig),
-        ("targets[].", config._RawTarget),
+        ("targets[].", config_targets.RawTarget),
+        ("targets[].discover.", config_targets.RawDiscover),
         ("otlp.", config._RawOtlp),
-        ("limits.", config._RawLimits),
+        ("limits.", config_limits.RawLimits),
+        ("leader.", config_leader.RawLeader),
     ):
-        keys += [prefix + name for name in model.model_fields if prefix + name not in sections]
+        keys += [prefix + name for name in model.model_fields if prefix + name not in SECTIONS]
     assert sorted(re.findall(r"`([a-z_.\[\]]+)`", "\n".join(column(section, 1)))) == sorted(keys)
     named = re.findall(r"`([A-Z_]+)`", "\n".join(column(section, 2)))
     assert sorted(named) == sorted(config.ENVIRONMENT)

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pgque_exporter import catalogue, web_config
-from pgque_exporter.commands.options import add_config_options, load_config, redactor
+from pgque_exporter.commands.options import add_config_options, expand, load_config, redactor
 from pgque_exporter.config import Config, TargetConfig
 from pgque_exporter.connection import PollError
 from pgque_exporter.contract import PollResult
@@ -65,7 +65,9 @@ class _Report:
 
 
 async def _check_all(config: Config, redact: Redactor) -> list[_Report]:
-    return await asyncio.gather(*(_check(target, redact) for target in config.targets))
+    targets, failures = await expand(config, redact)
+    reports = await asyncio.gather(*(_check(target, redact) for target in targets))
+    return [*(_Report(name, 0.0, None, (error,)) for name, error in failures.items()), *reports]
 
 
 async def _check(target: TargetConfig, redact: Redactor) -> _Report:

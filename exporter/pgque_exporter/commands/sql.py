@@ -439,6 +439,10 @@ def _in_each_database(
     """Do it in every database of the configuration, one after the other; the worst exit code."""
     config = load_config(arguments)
     redact = redactor(config)
+    if not config.targets:
+        raise UserError(
+            "no database is listed in `targets`", where=arguments.config, hint="choose one with --dsn"
+        )
     return max(asyncio.run(_in_database(target, redact, act)) for target in config.targets)
 
 

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pgque_exporter import __version__, catalogue
-from pgque_exporter.commands.options import add_config_options, load_config, redactor
+from pgque_exporter.commands.options import add_config_options, expand, load_config, redactor
 from pgque_exporter.config import Config, TargetConfig, parse_duration
 from pgque_exporter.connection import PollError
 from pgque_exporter.contract import PollResult
@@ -141,7 +141,9 @@ def _exit_code(statuses: Sequence[TargetStatus]) -> int:
 
 
 async def _ask_all(config: Config, redact: Redactor) -> list[TargetStatus]:
-    return await asyncio.gather(*(ask(target, redact) for target in config.targets))
+    targets, failures = await expand(config, redact)
+    statuses = await asyncio.gather(*(ask(target, redact) for target in targets))
+    return [*(TargetStatus(name, None, error) for name, error in failures.items()), *statuses]
 
 
 async def ask(config: TargetConfig, redact: Redactor) -> TargetStatus:

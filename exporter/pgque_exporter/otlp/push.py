@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from pgque_exporter.config import OtlpConfig
 from pgque_exporter.otlp.delivery import Delivery, Pace
 from pgque_exporter.otlp.encode import SnapshotEncoder
+from pgque_exporter.otlp.gate import Gated, Lead
 from pgque_exporter.otlp.layout import Batch
 from pgque_exporter.otlp.ledger import Drop, Ledger
 from pgque_exporter.otlp.outbox import Outbox, Parcel
@@ -67,7 +68,10 @@ class _Database:
 
 
 class Pusher:
-    """Pushes each snapshot once, and every `interval` seconds the service's own metrics."""
+    """Pushes each snapshot once, and every `interval` seconds the service's own metrics.
+
+    With `lead` only while this replica has it.
+    """
 
     def __init__(
         self,
@@ -78,6 +82,7 @@ class Pusher:
         count_request: Callable[[str, float], None],
         redact: Redactor,
         pace: Pace | None = None,
+        lead: Lead | None = None,
     ) -> None:
         self.ledger = Ledger()
         self._config = config
@@ -85,7 +90,8 @@ class Pusher:
         self._own_metrics = own_metrics
         self._interval = interval
         redact.add(*config.headers.values())
-        self._transport = make_transport(config)
+        transport = make_transport(config)
+        self._transport: Transport = transport if lead is None else Gated(transport, lead)
         self._outbox = Outbox(self.ledger, config.queue_points)
         url = urlsplit(config.endpoint)
         self._delivery = Delivery(
