@@ -14,7 +14,7 @@ import time
 from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
-from typing import Any, LiteralString, TypeVar
+from typing import Any, LiteralString, TypeVar, cast
 
 import psycopg
 from psycopg import AsyncCursor, sql
@@ -383,6 +383,16 @@ class LabelCache:
             parsed = current[key] = previous[key] if key in previous else self._parse(*key)
             return parsed
 
+    def get_all(self, engine: str, texts: Sequence[str | None]) -> list[_Parsed | str]:
+        """The same for many at once, where nearly all are known from the poll before."""
+        keys = [(engine, text or "{}") for text in texts]
+        found = list(map(self._previous.get, keys))
+        if None in found:
+            return [self.get(*key) for key in keys]
+        known = cast("list[_Parsed | str]", found)
+        self._current.update(zip(keys, known, strict=True))
+        return known
+
     def state_set(self, check: Labels) -> tuple[Labels, ...]:
         """The labels of a check with each state that it may be in, in the order of the states."""
         labels = self._previous_sets.get(check)
@@ -452,7 +462,7 @@ def _assemble(
                 dropped["unknown_metric"] += len(texts)
     _complete_health([rows.pack for rows in read], series, cache)
     families = tuple(
-        Family(metric, tuple(Series(labels, value) for labels, value in series[metric.name].items()))
+        Family(metric, tuple(map(Series._make, series[metric.name].items())))
         for metric in catalogue
         if series.get(metric.name)
     )
@@ -489,8 +499,7 @@ def _collect(
     """Put the good rows of one metric into `found` and count the others."""
     allowed = frozenset(metric.labels)
     counter = metric.type is MetricType.COUNTER
-    for text, value_text in zip(texts, values, strict=True):
-        parsed = cache.get(engine, text)
+    for parsed, value in zip(cache.get_all(engine, texts), _numbers(values), strict=True):
         if isinstance(parsed, str):
             dropped[parsed] += 1
             continue
@@ -500,7 +509,6 @@ def _collect(
         if parsed.labels in found:
             dropped["duplicate"] += 1
             continue
-        value = _number(value_text)
         # A counter below zero is no value either: it would make the whole page invalid.
         if value is None or (counter and value < 0):
             dropped["no_value"] += 1
@@ -580,6 +588,15 @@ def _complete_health(
         if number is not None and subject not in statuses:
             worst[subject] = max(number, worst.get(subject, number))
     statuses.update(worst)
+
+
+def _numbers(texts: Sequence[str | None]) -> Sequence[float | None]:
+    """Each as `_number`; all at once if all are good, which is a third of the work."""
+    try:
+        values = list(map(float, cast("Sequence[str]", texts)))
+    except (TypeError, ValueError):  # no value, or a text that is no number
+        return [_number(text) for text in texts]
+    return values if all(map(isfinite, values)) else [_number(text) for text in texts]
 
 
 def _number(text: str | None) -> float | None:

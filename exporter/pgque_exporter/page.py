@@ -50,7 +50,8 @@ class Page:
         self._samples: dict[str, tuple[Snapshot, Mapping[str, bytes]]] = {}
         self._dirty = asyncio.Event()
         self._building = asyncio.Lock()
-        self._prepared = Prepared(dict.fromkeys(Format, Body.of(b"")), float("inf"))
+        self._compressed: set[Format] = set()  # those that somebody has asked for
+        self._prepared = Prepared(dict.fromkeys(Format, Body.of(b"", compress=False)), float("inf"))
 
     def refresh(self) -> None:
         """Ask for a new page; many such wishes during one build lead to one more build."""
@@ -73,6 +74,9 @@ class Page:
                 if time.monotonic() >= self._prepared.valid_until:  # nobody else was faster
                     await self._build()
         body = self._prepared.bodies[form]
+        if gzip and body.deflated is None:
+            self._compressed.add(form)
+            body = await asyncio.to_thread(Body.of, body.plain)
         tail = self._tail(form)
         return body.gzip(tail) if gzip else body.plain + tail
 
@@ -86,7 +90,10 @@ class Page:
         for gone in self._samples.keys() - {state.name for state, _ in fresh}:
             del self._samples[gone], self._writers[gone]
         return Prepared(
-            {form: Body.of(join(self._catalogue, targets, form)) for form in Format},
+            {
+                form: Body.of(join(self._catalogue, targets, form), compress=form in self._compressed)
+                for form in Format
+            },
             min((state.snapshot_clock + state.stale_after for state, _ in fresh), default=float("inf")),
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pgque_exporter.catalogue import Metric
 
@@ -11,8 +12,7 @@ from pgque_exporter.catalogue import Metric
 Labels = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
+class Series(NamedTuple):
     """One label set of one metric and its value at the snapshot's time."""
 
     labels: Labels

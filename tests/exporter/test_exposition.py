@@ -184,7 +184,7 @@ def test_prefixes_of_series_that_went_away_are_forgotten() -> None:
     for number in range(50):
         series = (Series(labels(queue=f"q{number}"), 1.0),)
         writer.samples(Snapshot("shop", 0, 0, (Family(DEPTH, series),), (), 0, {}))
-    assert sum(len(prefixes) for prefixes in writer._prefixes.values()) == 1
+    assert sum(len(prefixes) for _, prefixes in writer._prefixes.values()) == 1
 
 
 def test_numbers_keep_their_precision() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import resource
@@ -31,6 +32,10 @@ log = logging.getLogger(__name__)
 
 _LAST_RESORT = 4.7  # seconds after the signal
 
+# A poll makes tens of thousands of objects that live until the next and are then freed by their counts.
+# By default that is reason enough to look through all of them for cycles, several times a poll.
+_GARBAGE_COLLECTION = (100_000, 20, 50)
+
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Describe the command."""
@@ -56,6 +61,8 @@ def execute(arguments: argparse.Namespace) -> int:
     config = load()
     _allow_many_connections()
     logs.set_up("debug" if arguments.debug else config.log_level, redact)
+    gc.set_threshold(*_GARBAGE_COLLECTION)
+    gc.set_threshold(*_GARBAGE_COLLECTION)
     return asyncio.run(_run(config, redact, load))
 
 
