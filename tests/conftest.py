@@ -8,6 +8,7 @@ import pytest
 
 from pgque_exporter.demo.cluster import Cluster
 from pgque_exporter.errors import UserError
+from tests.faults.costs import show_costs
 from tests.support.database import ENGINE_INSTALL, PACK_INSTALL, Database, installation, new_database
 from tests.support.idle_watch import IdleWatch
 from tests.support.tools import Unavailable
@@ -39,6 +40,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if session.items and "idle_watch" in getattr(session.items[-1], "fixturenames", ()):
         session.stash[_IDLE_WATCH] = IdleWatch()
         session.stash[_IDLE_WATCH].start()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what the faults cost; here, since a run with several workers reads no other conftest.py itself."""
+    show_costs(terminalreporter)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
