@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -72,13 +73,11 @@ class Stage:
     @contextmanager
     def frozen(self, *pids: int) -> Iterator[None]:
         """Processes of the server that don't move."""
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
+        _signal(pids, signal.SIGSTOP)
         try:
             yield
         finally:
-            for pid in pids:
-                os.kill(pid, signal.SIGCONT)
+            _signal(pids, signal.SIGCONT)
 
     def processes(self) -> list[int]:
         """The server's process ids, the postmaster's first."""
@@ -105,3 +104,9 @@ def stage() -> Iterator[Stage]:
         Proxy(cluster.port) as proxy,
     ):
         yield Stage(cluster, proxy)
+
+
+def _signal(pids: Iterable[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):  # a session that was just about to end
+            os.kill(pid, number)
