@@ -9,7 +9,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -140,22 +140,37 @@ async def briefly(
         except psycopg.Error as error:
             raise classified(error, redact) from None
 
-    task = asyncio.create_task(act())
+    def held() -> Connection | None:
+        return opened[0] if opened else None
+
     try:
-        await asyncio.wait({task}, timeout=config.timeout)
+        return await in_time(config, act(), held)
+    finally:
+        await close(held())
+
+
+async def in_time(
+    config: TargetConfig,
+    work: Coroutine[Any, Any, T],
+    give_up: Callable[[], Connection | None],
+    stopping: Collection[asyncio.Task[bool]] = (),
+) -> T:
+    """The result of `work`, which is over afterwards whatever happens.
+
+    PollError if it takes longer than the target's timeout, or one of `stopping` is done first. Work that
+    isn't done by then is broken off: `give_up` is called and tells the connection that it uses.
+    """
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.wait(
+            {task, *stopping}, timeout=config.timeout, return_when=asyncio.FIRST_COMPLETED
+        )
         if task.done():
             return task.result()
     finally:
-        connection = opened[0] if opened else None
         if not task.done():
-            await settle(task, connection)
-        await close(connection)
-    raise late(config)
-
-
-def late(config: TargetConfig) -> PollError:
-    """The error of what took longer than the target's timeout."""
-    return PollError(
+            await _settle(task, give_up())
+    raise PollError(
         FailureKind.TIMEOUT,
         f"no answer within {config.timeout:g} s",
         "see whether the database is reachable and responsive, or raise `timeout`",
@@ -176,7 +191,7 @@ def abort(connection: Connection) -> None:
             sock.shutdown(socket.SHUT_RDWR)
 
 
-async def settle(task: asyncio.Task[T], connection: Connection | None) -> None:
+async def _settle(task: asyncio.Task[T], connection: Connection | None) -> None:
     """End `task`, which uses `connection`, before its time; afterwards neither is in use."""
     if connection is not None:
         abort(connection)

@@ -24,8 +24,7 @@ from pgque_exporter.connection import (
     classified,
     close,
     connect,
-    late,
-    settle,
+    in_time,
 )
 from pgque_exporter.redaction import Redactor
 from pgque_exporter.sharding import Shard
@@ -134,18 +133,14 @@ class Leader:
         return await self._in_time(fetch(), connection)
 
     async def _in_time(self, work: Coroutine[Any, Any, T], connection: Connection | None) -> T:
-        task = asyncio.create_task(work)
+        def give_up() -> Connection | None:
+            self._lose()
+            return connection
+
         try:
-            await asyncio.wait({task}, timeout=self._config.database.timeout)
-            if task.done():
-                return task.result()
+            return await in_time(self._config.database, work, give_up)
         except psycopg.Error as error:
             raise classified(error, self._redact) from None
-        finally:
-            if not task.done():
-                self._lose()
-                await settle(task, connection)
-        raise late(self._config.database)
 
     def _confirm(self, asked: float) -> None:
         self._until = asked + self._config.lease * _HELD

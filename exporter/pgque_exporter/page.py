@@ -69,16 +69,19 @@ class Page:
 
     async def render(self, form: Format, *, gzip: bool) -> bytes:
         """The page at this moment. Stale data is never on it, even if no poll has ended since."""
-        if time.monotonic() >= self._prepared.valid_until:
+        if gzip:
+            self._compressed.add(form)
+        if self._lacks(form, gzip=gzip):
             async with self._building:
-                if time.monotonic() >= self._prepared.valid_until:  # nobody else was faster
+                if self._lacks(form, gzip=gzip):  # nobody else was faster
                     await self._build()
         body = self._prepared.bodies[form]
-        if gzip and body.deflated is None:
-            self._compressed.add(form)
-            body = await asyncio.to_thread(Body.of, body.plain)
         tail = self._tail(form)
         return body.gzip(tail) if gzip else body.plain + tail
+
+    def _lacks(self, form: Format, *, gzip: bool) -> bool:
+        prepared = self._prepared
+        return time.monotonic() >= prepared.valid_until or (gzip and prepared.bodies[form].deflated is None)
 
     async def _build(self) -> None:
         self._dirty.clear()  # before the states are read: a wish from now on wants another build

@@ -18,9 +18,8 @@ from pgque_exporter.connection import (
     classified,
     close,
     connect,
-    late,
+    in_time,
     pause,
-    settle,
 )
 from pgque_exporter.contract import LabelCache, PollResult, poll
 from pgque_exporter.limits import SeriesBudget, SeriesLimit
@@ -155,24 +154,16 @@ class Poller:
 
     async def poll(self, stopping: asyncio.Task[bool] | None = None) -> PollResult:
         """One poll. PollError when it fails, misses the deadline, or `stopping` is done first."""
-        task = asyncio.create_task(self._connect_and_poll())
-        others = {stopping} if stopping is not None else set()
-        try:
-            await asyncio.wait(
-                {task, *others}, timeout=self._config.timeout, return_when=asyncio.FIRST_COMPLETED
-            )
-            if task.done():
-                return task.result()
-        finally:
-            if not task.done():
-                connection, self._connection = self._connection, None
-                await settle(task, connection)
-        raise late(self._config)
+        others = () if stopping is None else (stopping,)
+        return await in_time(self._config, self._connect_and_poll(), self._give_up, others)
 
     async def close(self) -> None:
         """Close the connection; the next poll would open another."""
+        await close(self._give_up())
+
+    def _give_up(self) -> Connection | None:
         connection, self._connection = self._connection, None
-        await close(connection)
+        return connection
 
     async def _connect_and_poll(self) -> PollResult:
         connection = self._connection

@@ -62,7 +62,6 @@ def execute(arguments: argparse.Namespace) -> int:
     _allow_many_connections()
     logs.set_up("debug" if arguments.debug else config.log_level, redact)
     gc.set_threshold(*_GARBAGE_COLLECTION)
-    gc.set_threshold(*_GARBAGE_COLLECTION)
     return asyncio.run(_run(config, redact, load))
 
 
