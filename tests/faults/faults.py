@@ -65,7 +65,8 @@ def _sessions_end_when_idle(stage: Stage) -> Iterator[None]:
 
 
 @contextmanager
-def _server_stopped(stage: Stage, *, immediate: bool = False) -> Iterator[None]:
+def server_stopped(stage: Stage, *, immediate: bool = False) -> Iterator[None]:
+    """The server is shut down, or ended as in a crash, and started at the end."""
     stage.cluster.stop(immediate=immediate)
     try:
         yield
@@ -74,7 +75,8 @@ def _server_stopped(stage: Stage, *, immediate: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def _server_restarted(stage: Stage) -> Iterator[None]:
+def server_restarted(stage: Stage) -> Iterator[None]:
+    """The server crashed and is there again."""
     stage.cluster.stop(immediate=True)
     stage.cluster.start()
     yield
@@ -178,9 +180,9 @@ FAULTS = {
     "session ended": fault(_session_ended),
     "sessions end when idle": fault(_sessions_end_when_idle),
     "session frozen": fault(_session_frozen, _TIMEOUT, cost=Cost.LITTLE),
-    "server restarted at once": fault(_server_restarted, _CONNECTION, cost=Cost.LITTLE),
-    "server stopped": fault(_server_stopped, _CONNECTION),
-    "server crashed": fault(partial(_server_stopped, immediate=True), _CONNECTION),
+    "server restarted at once": fault(server_restarted, _CONNECTION, cost=Cost.LITTLE),
+    "server stopped": fault(server_stopped, _CONNECTION),
+    "server crashed": fault(partial(server_stopped, immediate=True), _CONNECTION),
     "postmaster killed": fault(_postmaster_killed, _CONNECTION),
     "server frozen": fault(_server_frozen, _TIMEOUT),
     "network a black hole": fault(partial(_network, network=Network.BLACK_HOLE), _TIMEOUT),

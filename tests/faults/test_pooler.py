@@ -11,7 +11,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from pgque_exporter.connection import FailureKind
-from tests.faults.faults import Cost, Fault, fault
+from tests.faults.faults import Cost, Fault, fault, server_restarted, server_stopped
 from tests.faults.stage import DATABASE, PASSWORD, USER, Stage
 from tests.faults.trial import Record, trial
 from tests.support.pgbouncer import PgBouncer, pgbouncer
@@ -70,19 +70,11 @@ def _frozen(stage: Pooled) -> Iterator[None]:
 
 
 @contextmanager
-def _server_restarted(stage: Pooled) -> Iterator[None]:
-    stage.cluster.stop(immediate=True)
-    stage.cluster.start()
-    yield
-
-
-@contextmanager
 def _server_stopped(stage: Pooled) -> Iterator[None]:
-    stage.cluster.stop()
     try:
-        yield
+        with server_stopped(stage):
+            yield
     finally:
-        stage.cluster.start()
         # The pooler repeats its last refusal for a moment: until then the fault isn't over.
         wait_for(lambda: _logs_in(stage), "the pooler reaches its server", ignoring=(psycopg.Error,))
 
@@ -96,7 +88,7 @@ FAULTS: dict[str, Fault] = {
     "pooler at work": fault(_nothing),
     "pooler killed": fault(_killed, FailureKind.CONNECTION),
     "pooler frozen": fault(_frozen, FailureKind.TIMEOUT),
-    "pooler's server restarted": fault(_server_restarted, FailureKind.CONNECTION, cost=Cost.LITTLE),
+    "pooler's server restarted": fault(server_restarted, FailureKind.CONNECTION, cost=Cost.LITTLE),
     "pooler's server stopped": fault(_server_stopped, FailureKind.CONNECTION, FailureKind.TIMEOUT),
 }
 

@@ -173,17 +173,17 @@ class Collector:
 
 @contextmanager
 def run_collector(folder: Path, *, options: Iterable[str] = ()) -> Iterator[Collector]:
-    """A real collector that listens on free ports and hands everything on to a sink."""
-    with run_sink() as sink:
-        grpc_address, http_address = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
-        process = Process(
+    """Rotel, a collector that was written independently of the OpenTelemetry project."""
+
+    def make(grpc_address: str, http_address: str, backend: str) -> Process:
+        return Process(
             [
                 collector_program(),
                 "start",
                 f"--otlp-grpc-endpoint={grpc_address}",
                 f"--otlp-http-endpoint={http_address}",
                 "--exporter=otlp",
-                f"--otlp-exporter-endpoint=http://{sink.grpc_address}",
+                f"--otlp-exporter-endpoint=http://{backend}",
                 f"--pid-file={folder / 'collector.pid'}",
                 f"--log-file={folder / 'collector-own.log'}",
                 *options,
@@ -191,9 +191,22 @@ def run_collector(folder: Path, *, options: Iterable[str] = ()) -> Iterator[Coll
             log=folder / "collector.log",
             cwd=folder,
         )
-        with process:
+
+    with in_front_of_a_sink(make) as collector:
+        yield collector
+
+
+@contextmanager
+def in_front_of_a_sink(make: Callable[[str, str, str], Process]) -> Iterator[Collector]:
+    """A real collector that listens on free ports and hands everything on to a sink.
+
+    `make` gets the addresses to listen on for gRPC and for HTTP, and that of the sink.
+    """
+    with run_sink() as sink:
+        grpc_address, http_address = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+        with make(grpc_address, http_address, sink.grpc_address) as process:
             for address in (grpc_address, http_address):
-                wait_for_port(process, address)
+                _wait_for_port(process, address)
             yield Collector(grpc_address, f"http://{http_address}", sink, process)
 
 
@@ -205,8 +218,7 @@ def collector_program() -> Path:
     return Path(spec.origin).with_name("rotel-agent")
 
 
-def wait_for_port(process: Process, address: str) -> None:
-    """Wait until a collector accepts connections there."""
+def _wait_for_port(process: Process, address: str) -> None:
     host, port = address.split(":")
 
     def connects() -> bool:

@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pgque_exporter.demo.cluster import free_port
-from tests.support.collector import Collector, run_sink, wait_for_port
+from tests.support.collector import Collector, in_front_of_a_sink
 from tests.support.processes import Process
 from tests.support.repository import ROOT
 from tests.support.tools import Unavailable, locked, tools_folder
@@ -56,24 +55,18 @@ def _build(folder: Path) -> None:
 
 @contextmanager
 def run_otelcol(folder: Path) -> Iterator[Collector]:
-    """A collector that listens on free ports and hands everything on to a sink."""
-    with run_sink() as sink:
-        grpc_address, http_address = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
-        environment = {
-            "OTLP_GRPC": grpc_address,
-            "OTLP_HTTP": http_address,
-            "OTLP_BACKEND": sink.grpc_address,
-        }
-        process = Process(
+    """It, with the config we ship."""
+
+    def make(grpc_address: str, http_address: str, backend: str) -> Process:
+        return Process(
             [otelcol_program(), "--config", SOURCES / "config.yaml"],
             log=folder / "otelcol.log",
-            env=environment,
+            env={"OTLP_GRPC": grpc_address, "OTLP_HTTP": http_address, "OTLP_BACKEND": backend},
             cwd=folder,
         )
-        with process:
-            for address in (grpc_address, http_address):
-                wait_for_port(process, address)
-            yield Collector(grpc_address, f"http://{http_address}", sink, process)
+
+    with in_front_of_a_sink(make) as collector:
+        yield collector
 
 
 def main() -> int:
