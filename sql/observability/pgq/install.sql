@@ -245,11 +245,9 @@ begin
 end
 $$;
 
--- ---- sql/observability/pgq/internal/role.sql
+-- ---- sql/observability/life_cycle/monitor_role.sql
 
--- A schema of the pack's own, and pgque_monitor: may run the contract of every pack on this server, and
--- nothing else. It can't read a payload, take or finish a batch or change anything; PgQ's own pgq_reader
--- can do all of that.
+-- pgque_monitor may run the contract of every pack on this server, and nothing else.
 do $$
 begin
     if not exists (select from pg_catalog.pg_roles where rolname = 'pgque_monitor') then
@@ -261,6 +259,10 @@ exception
 end
 $$;
 
+-- ---- sql/observability/pgq/internal/role.sql
+
+-- A schema of the pack's own, and what pgque_monitor may read. It can't read a payload, take or finish a
+-- batch or change anything; PgQ's own pgq_reader can do all of that.
 create schema if not exists pgq_observability;
 revoke all on schema pgq_observability from public;
 grant usage on schema pgq_observability to pgque_monitor, pgq_admin;

@@ -244,10 +244,9 @@ begin
 end
 $$;
 
--- ---- sql/observability/pgque/internal/role.sql
+-- ---- sql/observability/life_cycle/monitor_role.sql
 
--- pgque_monitor: may run the contract, and nothing else. It can't read a payload, receive, ack or
--- change anything, which pgque_reader can.
+-- pgque_monitor may run the contract of every pack on this server, and nothing else.
 do $$
 begin
     if not exists (select from pg_catalog.pg_roles where rolname = 'pgque_monitor') then
@@ -259,6 +258,10 @@ exception
 end
 $$;
 
+-- ---- sql/observability/pgque/internal/role.sql
+
+-- What pgque_monitor may read. It can't read a payload, receive, ack or change anything, which
+-- pgque_reader can.
 grant usage on schema pgque to pgque_monitor;
 grant select on pgque.queue, pgque.tick, pgque.subscription, pgque.consumer to pgque_monitor;
 

@@ -1,17 +1,5 @@
--- A schema of the pack's own, and pgque_monitor: may run the contract of every pack on this server, and
--- nothing else. It can't read a payload, take or finish a batch or change anything; PgQ's own pgq_reader
--- can do all of that.
-do $$
-begin
-    if not exists (select from pg_catalog.pg_roles where rolname = 'pgque_monitor') then
-        create role pgque_monitor nologin;
-    end if;
-exception
-    when duplicate_object or unique_violation then
-        null;  -- roles belong to the whole server: another database's install was quicker
-end
-$$;
-
+-- A schema of the pack's own, and what pgque_monitor may read. It can't read a payload, take or finish a
+-- batch or change anything; PgQ's own pgq_reader can do all of that.
 create schema if not exists pgq_observability;
 revoke all on schema pgq_observability from public;
 grant usage on schema pgq_observability to pgque_monitor, pgq_admin;

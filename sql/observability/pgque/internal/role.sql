@@ -1,16 +1,5 @@
--- pgque_monitor: may run the contract, and nothing else. It can't read a payload, receive, ack or
--- change anything, which pgque_reader can.
-do $$
-begin
-    if not exists (select from pg_catalog.pg_roles where rolname = 'pgque_monitor') then
-        create role pgque_monitor nologin;
-    end if;
-exception
-    when duplicate_object or unique_violation then
-        null;  -- roles belong to the whole server: another database's install was quicker
-end
-$$;
-
+-- What pgque_monitor may read. It can't read a payload, receive, ack or change anything, which
+-- pgque_reader can.
 grant usage on schema pgque to pgque_monitor;
 grant select on pgque.queue, pgque.tick, pgque.subscription, pgque.consumer to pgque_monitor;
 
