@@ -29,6 +29,15 @@ _Shape = tuple[Labels, tuple[float, ...]]  # of a histogram's series: labels and
 # --- samples -------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A family's lines; `prefixes` begin with the newline that ends the line before."""
+
+    family: Family
+    prefixes: Sequence[str]
+    lines: bytes
+
+
 class SampleWriter:
     """Renders the samples of one target, remembering the text before each value.
 
@@ -36,28 +45,17 @@ class SampleWriter:
     """
 
     def __init__(self) -> None:
-        self._prefixes: dict[str, tuple[Sequence[Labels], Sequence[str]]] = {}
+        self._written: dict[str, _Written] = {}
         self._histograms: dict[str, dict[_Shape, Sequence[str]]] = {}
 
     def samples(self, snapshot: Snapshot) -> Mapping[str, bytes]:
         """The sample lines of each family, by the metric's OpenTelemetry name."""
-        known = self._prefixes
-        self._prefixes = {}
-        rendered: dict[str, bytes] = {}
+        before = self._written
+        self._written = {}
         for family in snapshot.families:
             name = family.metric.name
-            all_labels = [series.labels for series in family.series]
-            before, prefixes = known.get(name, ((), ()))
-            if all_labels != before:  # as a rule they are the same
-                old = dict(zip(before, prefixes, strict=True))
-                spelled = family.metric.prometheus_name
-                prefixes = [old.get(labels) or sample_prefix(spelled, labels) for labels in all_labels]
-            self._prefixes[name] = all_labels, prefixes
-            lines = [
-                f"{prefix}{number(series.value)}\n"
-                for prefix, series in zip(prefixes, family.series, strict=True)
-            ]
-            rendered[name] = "".join(lines).encode()
+            self._written[name] = _written(family, before.get(name))
+        rendered = {name: written.lines for name, written in self._written.items()}
         rendered.update(self._histogram_samples(snapshot))
         return rendered
 
@@ -75,6 +73,24 @@ class SampleWriter:
                 shapes[shape] = prefixes
                 lines.append(histogram_lines(prefixes, series))
             yield name, "".join(lines).encode()
+
+
+def _written(family: Family, before: _Written | None) -> _Written:
+    """A family's lines; what is the same as before isn't written again."""
+    if before is not None and before.family == family:
+        return before
+    if before is not None and before.family.labels == family.labels:
+        prefixes = before.prefixes
+    else:
+        old = dict(zip(before.family.labels, before.prefixes, strict=True)) if before is not None else {}
+        name = family.metric.prometheus_name
+        prefixes = [old.get(labels) or "\n" + sample_prefix(name, labels) for labels in family.labels]
+    pieces = [""] * (2 * len(prefixes))
+    pieces[::2] = prefixes
+    pieces[1::2] = family.texts if family.texts is not None else map(repr, family.values)
+    # No label value has a newline in it, so this shortens numbers alone.
+    lines = f"{''.join(pieces)}\n".replace(".0\n", "\n").removeprefix("\n")
+    return _Written(family, prefixes, lines.encode())
 
 
 def sample_prefix(name: str, labels: Labels) -> str:

@@ -77,7 +77,7 @@ def families_of(
                 bounds, counts = tuple(point.explicit_bounds), tuple(point.bucket_counts)
                 buckets.append(HistogramSeries(labels, bounds, counts, point.sum))
         if numbers:
-            families.append(Family(metric, tuple(numbers)))
+            families.append(Family.of(metric, numbers))
         if buckets:
             histograms.append(HistogramFamily(metric, tuple(buckets)))
     return tuple(families), tuple(histograms)

@@ -61,7 +61,7 @@ class SeriesLimit:
         self, families: _Families, histograms: _Histograms
     ) -> tuple[_Families, _Histograms, dict[str, int]]:
         """What may stay of a poll's series, and how many had to go, by reason."""
-        wanted = sum(len(family.series) for family in families)
+        wanted = sum(len(family.labels) for family in families)
         wanted += sum(_lines(series) for family in histograms for series in family.series)
         dropped = {TARGET_LIMIT: 0, TOTAL_LIMIT: 0}
         allowed = min(wanted, self._limits.series_per_target)
@@ -98,7 +98,7 @@ def _lines(series: HistogramSeries) -> int:
 
 
 def _sizes(families: _Families, histograms: _Histograms) -> Counter[_Subject]:
-    sizes = Counter(_subject(series.labels) for family in families for series in family.series)
+    sizes = Counter(_subject(labels) for family in families for labels in family.labels)
     for family in histograms:
         for series in family.series:
             sizes[_subject(series.labels)] += _lines(series)
@@ -106,7 +106,7 @@ def _sizes(families: _Families, histograms: _Histograms) -> Counter[_Subject]:
 
 
 def _of_family(family: Family, kept: Counter[_Subject]) -> Family:
-    return Family(family.metric, tuple(one for one in family.series if _subject(one.labels) in kept))
+    return Family.of(family.metric, [one for one in family.series if _subject(one.labels) in kept])
 
 
 def _of_histogram(family: HistogramFamily, kept: Counter[_Subject]) -> HistogramFamily:
@@ -114,4 +114,4 @@ def _of_histogram(family: HistogramFamily, kept: Counter[_Subject]) -> Histogram
 
 
 def _has_series(family: Family | HistogramFamily) -> bool:
-    return bool(family.series)
+    return bool(family.labels if isinstance(family, Family) else family.series)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pgque_exporter.contract import HEALTH_STATE, HEALTH_STATUS
 from pgque_exporter.health import by_urgency, worst
 from pgque_exporter.snapshot import HealthCheck, Snapshot
+from pgque_exporter.state_sets import HEALTH_STATE, HEALTH_STATUS
 
 
 @dataclass(frozen=True, slots=True)

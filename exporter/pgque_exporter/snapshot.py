@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pgque_exporter.catalogue import Metric
@@ -21,10 +21,28 @@ class Series(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """All series of one metric."""
+    """All series of one metric by columns: each label set has the value at the same place.
+
+    The label sets are the same objects from poll to poll, which makes comparing ten thousand of them cheap.
+
+    texts  the values as the database wrote them, where a page may show them so
+    """
 
     metric: Metric
-    series: tuple[Series, ...]
+    labels: tuple[Labels, ...]
+    values: tuple[float, ...]
+    texts: tuple[str, ...] | None = field(default=None, compare=False)
+
+    @classmethod
+    def of(cls, metric: Metric, series: Iterable[tuple[Labels, float]]) -> Family:
+        """A family from its series, one after the other."""
+        columns = tuple(zip(*series, strict=True)) or ((), ())
+        return cls(metric, *columns)
+
+    @property
+    def series(self) -> Iterator[Series]:
+        """Its series, one after the other."""
+        return map(Series, self.labels, self.values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,5 +100,5 @@ class Snapshot:
     @property
     def points(self) -> int:
         """Number of series in the snapshot, a histogram's label set counting as one."""
-        numbers = sum(len(family.series) for family in self.families)
+        numbers = sum(len(family.values) for family in self.families)
         return numbers + sum(len(family.series) for family in self.histograms)

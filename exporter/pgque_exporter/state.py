@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 
 from pgque_exporter.connection import FailureKind, PollError
-from pgque_exporter.contract import Pack
+from pgque_exporter.pack import Pack
 from pgque_exporter.snapshot import Labels, Snapshot
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from pgque_exporter.assembly import Assembler
 from pgque_exporter.catalogue import Catalogue
 from pgque_exporter.config import TargetConfig
 from pgque_exporter.connection import (
@@ -21,7 +22,7 @@ from pgque_exporter.connection import (
     in_time,
     pause,
 )
-from pgque_exporter.contract import LabelCache, PollResult, poll
+from pgque_exporter.contract import PollResult, poll
 from pgque_exporter.limits import SeriesBudget, SeriesLimit
 from pgque_exporter.redaction import Redactor
 from pgque_exporter.sharding import phase
@@ -145,11 +146,10 @@ class Poller:
         budget: SeriesBudget | None = None,
     ) -> None:
         self._config = config
-        self._catalogue = catalogue
         self._redact = redact
-        self._cache = LabelCache(config.name, config.limits, config.labels)
         budget = budget if budget is not None else SeriesBudget(config.limits.series)
-        self._limit = SeriesLimit(config.name, config.limits, budget)
+        limit = SeriesLimit(config.name, config.limits, budget)
+        self._assembler = Assembler(config.name, config.labels, catalogue, config.limits, limit)
         self._connection: Connection | None = None
 
     async def poll(self, stopping: asyncio.Task[bool] | None = None) -> PollResult:
@@ -172,9 +172,7 @@ class Poller:
             if connection is None:
                 connection = self._connection = await connect(self._config, self._redact)
             try:
-                return await poll(
-                    connection, self._config, self._catalogue, self._cache, self._limit, self._redact
-                )
+                return await poll(connection, self._config, self._assembler, self._redact)
             except PollError:
                 given_up = self._connection is not connection
                 if given_up or not connection.broken:

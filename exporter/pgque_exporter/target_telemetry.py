@@ -14,9 +14,9 @@ from opentelemetry.sdk.metrics.export import MetricsData
 from opentelemetry.sdk.resources import Resource
 
 from pgque_exporter import __version__
+from pgque_exporter.assembly import DROP_REASONS
 from pgque_exporter.catalogue import Catalogue
 from pgque_exporter.connection import FailureKind
-from pgque_exporter.contract import DROP_REASONS
 from pgque_exporter.exposition import family_samples, histogram_samples
 from pgque_exporter.instruments import families_of, readers
 from pgque_exporter.otlp.layout import Temporality

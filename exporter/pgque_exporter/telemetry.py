@@ -143,4 +143,4 @@ def target_families(catalogue: Catalogue, states: Sequence[TargetState], clock: 
             )
         if (age := state.age(clock)) is not None:
             found.setdefault("pgque.snapshot_age_seconds", []).append(Series(labels, round(age, 3)))
-    return tuple(Family(metric, tuple(found[metric.name])) for metric in catalogue if metric.name in found)
+    return tuple(Family.of(metric, found[metric.name]) for metric in catalogue if metric.name in found)

@@ -126,7 +126,7 @@ def snapshot(
     """A snapshot with one series per value, of queues q0, q1, ..."""
     series = tuple(Series(labels(queue=f"q{number}"), value) for number, value in enumerate(values))
     given: dict[str, Any] = {"checks": (), "checks_ok": 0, "dropped": {}, **options}
-    return Snapshot(name, taken_at, 0.01, (Family(metric, series),), **given)
+    return Snapshot(name, taken_at, 0.01, (Family.of(metric, series),), **given)
 
 
 @dataclass(frozen=True)

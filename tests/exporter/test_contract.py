@@ -10,9 +10,8 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from pgque_exporter.config import Limits
 from pgque_exporter.connection import FailureKind, PollError
-from pgque_exporter.contract import LabelCache, PollResult
+from pgque_exporter.contract import PollResult
 from pgque_exporter.redaction import Redactor
 from pgque_exporter.snapshot import HistogramSeries
 from pgque_exporter.target import Poller
@@ -44,8 +43,8 @@ def test_rows_become_a_snapshot(database: Database, toy: ToyPack) -> None:
         "pgque.message.sent_total",
         "pgque.consumer.lag_seconds",
     ]
-    lag = result.snapshot.families[2].series[0]
-    assert lag.labels == (("engine", "toy"), ("database", "shop"), ("queue", "a"), ("consumer", "c"))
+    lag = result.snapshot.families[2].labels
+    assert lag == ((("engine", "toy"), ("database", "shop"), ("queue", "a"), ("consumer", "c")),)
     assert dropped(result) == {}
     [pack] = result.packs
     assert (pack.schema, pack.engine, pack.engine_version, pack.pack_version) == (
@@ -502,12 +501,3 @@ def test_a_poll_leaves_no_transaction_behind(database: Database, toy: ToyPack) -
         return next(str(row[0]) for row in rows if row[1] == "pgque-exporter")
 
     assert asyncio.run(twice()) == ["idle", "idle"]
-
-
-def test_the_label_cache_holds_one_poll_only() -> None:
-    cache = LabelCache("shop", Limits())
-    for number in range(100):
-        cache.begin()
-        cache.get("toy", f'{{"queue": "q{number}"}}')
-        cache.get("toy", '{"queue": "always"}')
-    assert len(cache._current) + len(cache._previous) == 4

@@ -42,7 +42,7 @@ def parsed(text: str, form: Format) -> list[ParsedMetric]:
 @given(rows=st.dictionaries(NAMES, NUMBERS, min_size=1, max_size=5))
 def test_any_label_value_and_number_reads_back(form: Format, rows: dict[str, float]) -> None:
     series = tuple(Series(labels(queue=queue), value) for queue, value in rows.items())
-    shot = Snapshot("shop", 0, 0, (Family(DEPTH, series),), (), 0, {})
+    shot = Snapshot("shop", 0, 0, (Family.of(DEPTH, series),), (), 0, {})
     [family] = parsed(page(shot, form), form)
     assert {sample.labels["queue"]: sample.value for sample in family.samples} == rows
     assert (family.name, family.type, family.documentation) == ("pgque_queue_depth", "gauge", DEPTH.help)
@@ -64,10 +64,10 @@ def test_the_two_formats_byte_for_byte() -> None:
         0,
         0,
         (
-            Family(
+            Family.of(
                 CATALOGUE["pgque.ticker.last_tick_age_seconds"], (Series(labels(queue='a"b\\c\nd'), 1.5),)
             ),
-            Family(SENT, (Series(labels(queue="q"), 12),)),
+            Family.of(SENT, (Series(labels(queue="q"), 12),)),
         ),
         (),
         0,
@@ -101,7 +101,7 @@ def test_the_two_formats_byte_for_byte() -> None:
 def test_a_counter_beside_a_gauge_of_its_name_is_no_second_family() -> None:
     series = (Series(labels(queue="q"), 3),)
     gauge, counter = (CATALOGUE[f"pgque.message.dead_lettered{suffix}"] for suffix in ("", "_total"))
-    shot = Snapshot("shop", 0, 0, (Family(gauge, series), Family(counter, series)), (), 0, {})
+    shot = Snapshot("shop", 0, 0, (Family.of(gauge, series), Family.of(counter, series)), (), 0, {})
     text = page(shot, Format.OPENMETRICS)
     assert sorted((family.name, family.type) for family in parsed(text, Format.OPENMETRICS)) == [
         ("pgque_message_dead_lettered", "gauge"),
@@ -141,7 +141,7 @@ def test_histograms_read_back(form: Format) -> None:
 def test_histograms_of_a_snapshot_byte_for_byte() -> None:
     sizes = HistogramSeries(labels(queue="q", consumer="c"), (1.0, 10.0), (2, 0, 1), 1002.5)
     shot = Snapshot(
-        "shop", 0, 0, (Family(SENT, (Series(labels(queue="q"), 3),)),), (), 0, {},
+        "shop", 0, 0, (Family.of(SENT, (Series(labels(queue="q"), 3),)),), (), 0, {},
         (HistogramFamily(CATALOGUE["pgque.batch.size"], (sizes,)),),
     )  # fmt: skip
     given = 'engine="toy",database="shop",queue="q",consumer="c"'
@@ -183,8 +183,8 @@ def test_prefixes_of_series_that_went_away_are_forgotten() -> None:
     writer = SampleWriter()
     for number in range(50):
         series = (Series(labels(queue=f"q{number}"), 1.0),)
-        writer.samples(Snapshot("shop", 0, 0, (Family(DEPTH, series),), (), 0, {}))
-    assert sum(len(prefixes) for _, prefixes in writer._prefixes.values()) == 1
+        writer.samples(Snapshot("shop", 0, 0, (Family.of(DEPTH, series),), (), 0, {}))
+    assert sum(len(written.prefixes) for written in writer._written.values()) == 1
 
 
 def test_numbers_keep_their_precision() -> None:

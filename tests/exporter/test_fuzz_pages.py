@@ -16,11 +16,13 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from pgque_exporter.assembly import Assembler
 from pgque_exporter.catalogue import MetricType, Source
 from pgque_exporter.config import Limits
-from pgque_exporter.contract import CONTRACT_LABELS, LabelCache, Pack, _assemble, _Rows
 from pgque_exporter.exposition import Format, SampleWriter, join
+from pgque_exporter.label_sets import CONTRACT_LABELS
 from pgque_exporter.limits import SeriesBudget, SeriesLimit
+from pgque_exporter.pack import SEPARATOR, MetricRows, Pack, PackRows
 from pgque_exporter.snapshot import Snapshot
 from tests.exporter.harness import CATALOGUE
 
@@ -59,17 +61,23 @@ POLL = st.lists(ROW, min_size=1, max_size=2)
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
-def snapshot_of(rows: Sequence[tuple[str, str, str | None]], cache: LabelCache) -> Snapshot:
-    grouped: dict[str, tuple[list[str | None], list[str | None]]] = {}
+def assembler() -> Assembler:
+    limit = SeriesLimit("shop", LIMITS, SeriesBudget(LIMITS.series))
+    return Assembler("shop", (), CATALOGUE, LIMITS, limit)
+
+
+def snapshot_of(rows: Sequence[tuple[str, str, str | None]], assembler: Assembler) -> Snapshot:
+    grouped: dict[str, tuple[list[str], list[str]]] = {}
     for name, labels, value in rows:
         texts, values = grouped.setdefault(name, ([], []))
         texts.append(labels)
-        values.append(value)
+        values.append(value or "")
     pack = Pack("toy_observability", "toy", "1", "1", (), ())
-    read = [_Rows(pack, [(name, texts, values) for name, (texts, values) in grouped.items()])]
-    limit = SeriesLimit("shop", LIMITS, SeriesBudget(LIMITS.series))
-    cache.begin()
-    return _assemble("shop", read, CATALOGUE, cache, limit, 1000.0, 0.0)
+    metrics = [
+        MetricRows(name, len(texts), SEPARATOR.join(texts), SEPARATOR.join(values))
+        for name, (texts, values) in grouped.items()
+    ]
+    return assembler.assemble([PackRows(pack, metrics)], 1000.0, 0.0)
 
 
 def expected(shot: Snapshot) -> Samples:
@@ -117,9 +125,9 @@ pages: Counter[Format] = Counter()
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(polls=st.lists(POLL, min_size=POLLS, max_size=POLLS))
 def _any_rows_read_back(polls: list[list[tuple[str, str, str | None]]]) -> None:
-    cache, writer = LabelCache("shop", LIMITS), SampleWriter()
+    shots, writer = assembler(), SampleWriter()
     for rows in polls:
-        shot = snapshot_of(rows, cache)
+        shot = snapshot_of(rows, shots)
         wanted = expected(shot)
         assert len(wanted) + sum(shot.dropped.values()) == len(rows), "each row is on the page or counted"
         for name, least in usable(rows).items():

@@ -19,7 +19,7 @@ EVERYTHING = 10**6
 
 
 def family(*queues: str) -> Family:
-    return Family(DEPTH, tuple(Series(labels(queue=queue), 1.0) for queue in queues))
+    return Family.of(DEPTH, tuple(Series(labels(queue=queue), 1.0) for queue in queues))
 
 
 def queues(families: tuple[Family, ...]) -> list[str]:
@@ -59,7 +59,7 @@ def test_a_queue_stays_or_goes_as_a_whole() -> None:
     histogram = HistogramFamily(
         SIZE, tuple(HistogramSeries(labels(queue=queue), (1.0,), (1, 0), 1) for queue in ("a", "b"))
     )
-    sent = Family(SENT, family("a", "b").series)
+    sent = Family.of(SENT, family("a", "b").series)
     kept, histograms, dropped = limit(11).apply((family("a", "b"), sent), (histogram,))
     assert [one.metric for one in kept] == [DEPTH, SENT]
     assert queues(kept) == ["a", "a"]
@@ -68,7 +68,7 @@ def test_a_queue_stays_or_goes_as_a_whole() -> None:
 
 
 def test_families_that_lose_all_their_series_go() -> None:
-    kept, histograms, dropped = limit(1).apply((family("a"), Family(SENT, family("b").series)), ())
+    kept, histograms, dropped = limit(1).apply((family("a"), Family.of(SENT, family("b").series)), ())
     assert [one.metric for one in kept] == [DEPTH]
     assert (histograms, dropped["target_limit"]) == ((), 1)
 

@@ -518,7 +518,7 @@ def test_the_books_balance_in_a_hostile_world(protocol: str, temporality: str) -
             HistogramSeries(labels(queue=f"q{queue}"), (1.0,), (chance.randint(0, 9), 1), 1.0)
             for queue in queues[:5]
         )
-        families = (Family(DEPTH, numbers), Family(SENT, numbers))
+        families = (Family.of(DEPTH, numbers), Family.of(SENT, numbers))
         origin = chance.choice(["one", "one", "one", "two", None])
         taken_at = 1000.0 + number - 2 * (chance.random() < 0.05)  # now and then the clock is set back
         return Snapshot(name, taken_at, 0, families, (), 0, {}, (HistogramFamily(SIZES, sizes),), origin)

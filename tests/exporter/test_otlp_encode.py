@@ -36,7 +36,7 @@ def metrics_of(request: ExportMetricsServiceRequest) -> dict[str, Any]:
 
 def test_a_snapshot_as_a_request() -> None:
     series = (Series(labels(queue="q", consumer="c"), 2.5),)
-    shot = Snapshot("shop", 1000.25, 0, (Family(DEPTH, series), Family(SENT, series)), (), 0, {})
+    shot = Snapshot("shop", 1000.25, 0, (Family.of(DEPTH, series), Family.of(SENT, series)), (), 0, {})
     [batch] = SnapshotEncoder(service_resource("host:1"), "shop").encode(shot).data
     assert batch.points == 2
     [resource] = decode(batch).resource_metrics
@@ -122,7 +122,7 @@ def test_histograms_stand_beside_numbers_and_within_the_limits() -> None:
             HistogramSeries(labels(queue=f"{number}-{'x' * 500}"), bounds, (2**50,) * 101, 1e300)
             for number in range(3000)
         )
-        numbers = (Family(DEPTH, (Series(labels(queue="q"), taken_at),)),)
+        numbers = (Family.of(DEPTH, (Series(labels(queue="q"), taken_at),)),)
         shot = Snapshot("shop", taken_at, 0, numbers, (), 0, {}, (HistogramFamily(SIZES, series),))
         batches = encoder.encode(shot).data
         assert len(batches) > 1
@@ -144,7 +144,8 @@ def test_requests_are_cut_to_size() -> None:
     many = encoder.encode(snapshot(*range(2 * MAX_POINTS + 1))).data
     assert [batch.points for batch in many] == [MAX_POINTS, MAX_POINTS, 1]
     long = tuple(Series(labels(queue=f"{number}-{'x' * 1000}"), number) for number in range(3000))
-    large = encoder.encode(Snapshot("shop", 1, 0, (Family(DEPTH, long), Family(SENT, long)), (), 0, {})).data
+    families = (Family.of(DEPTH, long), Family.of(SENT, long))
+    large = encoder.encode(Snapshot("shop", 1, 0, families, (), 0, {})).data
     assert all(len(batch.payload) <= MAX_BYTES for batch in large)
     assert sum(batch.points for batch in large) == 6000
     found = [
@@ -161,7 +162,7 @@ def test_texts_of_any_length_and_kind_arrive_as_they_are() -> None:
     encoder = SnapshotEncoder({}, "shop")
     series = tuple(Series(labels(queue=text), number) for number, text in enumerate(texts))
     for taken_at in (1.0, 2.0):
-        shot = Snapshot("shop", taken_at, 0, (Family(DEPTH, series), Family(SENT, series)), (), 0, {})
+        shot = Snapshot("shop", taken_at, 0, (Family.of(DEPTH, series), Family.of(SENT, series)), (), 0, {})
         found = of(encoder.encode(shot).data)
         assert [(point.name, attribute(point, "queue"), point.value) for point in found] == [
             (metric.name, text, number) for metric in (DEPTH, SENT) for number, text in enumerate(texts)
@@ -173,7 +174,7 @@ def test_an_encoder_remembers_only_the_last_snapshot() -> None:
     encoder = SnapshotEncoder({}, "shop")
     for number in range(20):
         series = (Series(labels(queue=f"q{number}"), 1),)
-        encoder.encode(Snapshot("shop", number, 0, (Family(DEPTH, series),), (), 0, {}))
+        encoder.encode(Snapshot("shop", number, 0, (Family.of(DEPTH, series),), (), 0, {}))
     assert sum(len(known) for known in encoder._known.values()) == 1
     assert encoder.encode(Snapshot("shop", 99, 0, (), (), 0, {})).data == ()
 
@@ -197,7 +198,7 @@ def shop(taken_at: float, *queues: str, value: float = 5, **options: Any) -> Sna
     sizes = tuple(
         HistogramSeries(labels(queue=queue), (1.0,), (int(value), 2), value / 2) for queue in queues
     )
-    families = (Family(DEPTH, numbers), Family(SENT, numbers))
+    families = (Family.of(DEPTH, numbers), Family.of(SENT, numbers))
     histograms = (HistogramFamily(SIZES, sizes),)
     return Snapshot("shop", taken_at, 0, families, (), 0, {}, histograms, **options)
 

@@ -178,7 +178,7 @@ def test_samples_that_can_not_be_written_leave_the_other_targets_theirs(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Should a text ever get past the poll that no page can hold."""
-    bad = Snapshot("two", 0, 0, (Family(DEPTH, (Series((("queue", "\ud800"),), 1.0),)),), (), 0, {})
+    bad = Snapshot("two", 0, 0, (Family.of(DEPTH, (Series((("queue", "\ud800"),), 1.0),)),), (), 0, {})
     states = [
         TargetState(shot.database, 15, 60, polled=True, snapshot=shot, snapshot_clock=time.monotonic())
         for shot in (snapshot(7), bad)

@@ -86,6 +86,11 @@ def _series_by_engine(result: PollResult) -> Counter[str]:
     )
 
 
+def _counts(result: PollResult) -> dict[str, int]:
+    """Series by metric."""
+    return {family.metric.name: sum(1 for _ in family.series) for family in _families(result)}
+
+
 def _families(result: PollResult) -> tuple[Family | HistogramFamily, ...]:
     return (*result.snapshot.families, *result.snapshot.histograms)
 
@@ -107,8 +112,8 @@ def _as_text(report: _Report) -> Iterator[str]:
             f"  ignored  schema {schema}: not owned by the database's owner or a superuser. "
             "To do: name it in `packs` if you trust it"
         )
-    for family in _families(result):
-        yield f"  metric   {family.metric.name}: {len(family.series)}"
+    for name, number in _counts(result).items():
+        yield f"  metric   {name}: {number}"
     for reason, rows in result.snapshot.dropped.items():
         if rows:
             yield f"  dropped  {rows} rows: {reason}"
@@ -132,7 +137,7 @@ def _as_json(report: _Report) -> dict[str, Any]:
         answer |= {
             "packs": [{**asdict(pack), "series": series[pack.engine]} for pack in result.packs],
             "ignored": list(result.ignored),
-            "metrics": {family.metric.name: len(family.series) for family in _families(result)},
+            "metrics": _counts(result),
             "dropped": dict(result.snapshot.dropped),
             "checks_ok": result.snapshot.checks_ok,
             "checks": [asdict(check) for check in result.snapshot.checks],

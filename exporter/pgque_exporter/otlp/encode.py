@@ -7,7 +7,7 @@ ones beyond a limit and stamp old values with the time of the push.
 from __future__ import annotations
 
 import struct
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
@@ -136,7 +136,7 @@ class SnapshotEncoder:
         placed: list[_Known] = []
         serialised: dict[tuple[bool, Labels], bytes] = {}  # most label sets are those of many metrics
         self._complete = True
-        everything: list[Sequence[Series | HistogramSeries]] = [
+        everything: list[Iterable[Series | HistogramSeries]] = [
             *(family.series for family in snapshot.families),
             *(histogram.series for histogram in snapshot.histograms),
         ]
@@ -173,8 +173,7 @@ class SnapshotEncoder:
 
     def _write_counters(self, family: Family, known: Iterable[_Known], now: int) -> None:
         last, delta, pack = self._last_time, self._delta, _COUNTER.pack_into
-        for series, entry in zip(family.series, known, strict=True):
-            value = series.value
+        for value, entry in zip(family.values, known, strict=True):
             fell = value < entry.value
             if fell:
                 entry.start = last  # it began anew at some moment since then
@@ -203,8 +202,8 @@ class SnapshotEncoder:
 
 def _write_gauges(family: Family, known: Iterable[_Known], now: int) -> None:
     pack = _GAUGE.pack_into
-    for series, entry in zip(family.series, known, strict=True):
-        pack(entry.buffer, entry.offset, _TIME, now, _VALUE, series.value)
+    for value, entry in zip(family.values, known, strict=True):
+        pack(entry.buffer, entry.offset, _TIME, now, _VALUE, value)
 
 
 def _write_histogram(
@@ -220,7 +219,7 @@ def _write_histogram(
 
 
 def _shape(snapshot: Snapshot) -> _Shape:
-    shape: _Shape = [(family.metric, [one.labels for one in family.series]) for family in snapshot.families]
+    shape: _Shape = [(family.metric, [*family.labels]) for family in snapshot.families]
     shape += (
         (family.metric, [(one.labels, one.bounds) for one in family.series]) for family in snapshot.histograms
     )

@@ -1,0 +1,331 @@
+"""From the rows of a poll to its Snapshot: each row is in it, or counted with the reason why not."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from math import isfinite
+from typing import cast
+
+from pgque_exporter.catalogue import Catalogue, Metric, MetricType, Source
+from pgque_exporter.config_limits import Limits
+from pgque_exporter.histograms import BUCKET, HistogramRows, histogram_families, histogram_part
+from pgque_exporter.label_sets import BOUND, INVALID_LABEL, LONG_LABEL, MANY_LABELS, LabelSet, LabelSets
+from pgque_exporter.limits import TARGET_LIMIT, TOTAL_LIMIT, SeriesLimit
+from pgque_exporter.pack import MetricRows, Pack, PackRows
+from pgque_exporter.snapshot import Family, HealthCheck, Labels, Snapshot
+from pgque_exporter.state_sets import HEALTH_STATE, HEALTH_STATUS, STATES, Health, StateSets
+
+UNKNOWN_METRIC, DUPLICATE = "unknown_metric", "duplicate"
+NO_VALUE, INVALID_HISTOGRAM = "no_value", "invalid_histogram"
+DROP_REASONS = (
+    UNKNOWN_METRIC,
+    INVALID_LABEL,
+    LONG_LABEL,
+    MANY_LABELS,
+    DUPLICATE,
+    NO_VALUE,
+    INVALID_HISTOGRAM,
+    TARGET_LIMIT,
+    TOTAL_LIMIT,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """The label sets of one metric of one pack, as the last poll had them.
+
+    texts   each as it came
+    places  where the series of each is; empty if a row was dropped, for then each has to be looked at again
+    order   the places one after the other
+    """
+
+    texts: Collection[str]
+    places: Mapping[str, int]
+    order: list[int]
+    labels: tuple[Labels, ...]
+
+
+class Assembler:
+    """Makes the snapshots of one database, oldest first.
+
+    As a rule a poll brings the label sets of the one before with other values. Then only the values
+    are looked at.
+    """
+
+    def __init__(
+        self, database: str, labels: Labels, catalogue: Catalogue, limits: Limits, limit: SeriesLimit
+    ) -> None:
+        self._database = database
+        self._labels = labels
+        self._catalogue = catalogue
+        self._limits = limits
+        self._limit = limit
+        self._sets: dict[str, LabelSets] = {}  # by engine
+        self._columns: dict[tuple[str, str], _Column] = {}  # by schema and metric
+        self._state_sets = StateSets(catalogue)
+        self._lock = threading.Lock()  # a poll that was given up may still be at work in its thread
+
+    @property
+    def remembered(self) -> int:
+        """Number of label sets that are kept for the next poll."""
+        return sum(map(len, self._sets.values()))
+
+    def in_trouble(self, rows: PackRows) -> bool:
+        """Whether a check of the pack isn't ok."""
+        with self._lock:
+            for part in rows.metrics:
+                if part.name == HEALTH_STATE:
+                    texts, values = part.columns()
+                    found = zip(self._sets_of(rows.pack).of(texts), _numbers(values), strict=True)
+                    return any(value and _tells_trouble(one.labels) for one, value in found)
+        return False
+
+    def assemble(self, read: Sequence[PackRows], taken_at: float, started: float) -> Snapshot:
+        """The snapshot of a poll begun at monotonic time `started` that saw the database at `taken_at`."""
+        with self._lock:
+            return self._assemble(read, taken_at, started)
+
+    def _assemble(self, read: Sequence[PackRows], taken_at: float, started: float) -> Snapshot:
+        poll = _Poll(self.remembered)
+        for rows in read:
+            for part in rows.metrics:
+                self._take(poll, rows.pack, part)
+        self._columns = poll.columns
+        families = {name: _merged(found, poll.dropped) for name, found in poll.families.items()}
+        packs = tuple(rows.pack for rows in read)
+        health = self._state_sets.complete(packs, families.get(HEALTH_STATE), families.get(HEALTH_STATUS))
+        families |= {HEALTH_STATE: health.states, HEALTH_STATUS: health.statuses}
+        numbers = tuple(
+            families[metric.name]
+            for metric in self._catalogue
+            if metric.name in families and families[metric.name].labels
+        )
+        histograms, misfits = histogram_families(self._catalogue, poll.histograms)
+        numbers, histograms, excess = self._limit.apply(numbers, histograms)
+        self._forget(poll)
+        return Snapshot(
+            database=self._database,
+            taken_at=taken_at,
+            duration=time.monotonic() - started,
+            families=numbers,
+            checks=tuple(check for rows in read for check in _checks(rows, health)),
+            checks_ok=health.ok,
+            dropped=dict.fromkeys(DROP_REASONS, 0) | poll.dropped | {INVALID_HISTOGRAM: misfits} | excess,
+            histograms=histograms,
+        )
+
+    def _take(self, poll: _Poll, pack: Pack, rows: MetricRows) -> None:
+        """Put the rows of one metric where they belong."""
+        name = rows.name or ""
+        metric, part = self._catalogue.get(name), histogram_part(self._catalogue, name)
+        if part is not None:
+            texts, values = rows.columns()
+            poll.used.append((pack.engine, texts))
+            found = poll.histograms.setdefault(part[0].name, HistogramRows())
+            _collect_part(*part, self._sets_of(pack).of(texts), _numbers(values), found, poll.dropped)
+        elif metric is not None and _in_contract(metric):
+            poll.families.setdefault(name, []).append(self._family(poll, pack, metric, rows))
+        else:
+            poll.dropped[UNKNOWN_METRIC] += rows.count
+
+    def _family(self, poll: _Poll, pack: Pack, metric: Metric, rows: MetricRows) -> Family:
+        """The good rows of one metric of one pack; the others are counted."""
+        texts, written = rows.columns()
+        values = _numbers(written)
+        words = written if rows.whole_numbers else None
+        key = (pack.schema, metric.name)
+        column = self._columns.get(key)
+        family = _repeated(metric, column, texts, values, words) if column is not None else None
+        if family is None:
+            sets = self._sets_of(pack).of(texts)
+            found = _collect(metric, sets, values, poll.dropped)
+            column = _column(sets, tuple(found))
+            family = Family(metric, column.labels, tuple(found.values()))
+            poll.learned = True
+        poll.columns[key] = cast(_Column, column)
+        poll.used.append((pack.engine, poll.columns[key].texts))
+        return family
+
+    def _sets_of(self, pack: Pack) -> LabelSets:
+        sets = self._sets.get(pack.engine)
+        if sets is None:
+            sets = self._sets[pack.engine] = LabelSets(
+                pack.engine, self._database, self._labels, self._limits
+            )
+        return sets
+
+    def _forget(self, poll: _Poll) -> None:
+        """Drop the label sets that this poll didn't bring, if it brought any others."""
+        if not poll.learned and self.remembered <= poll.remembered:
+            return
+        used: dict[str, set[str]] = {engine: set() for engine in self._sets}
+        for engine, texts in poll.used:
+            used[engine].update(texts)
+        for engine, still in used.items():
+            self._sets[engine].keep(still)
+            if not still:
+                del self._sets[engine]
+
+
+class _Poll:
+    """What is found while the rows of one poll are gone through."""
+
+    def __init__(self, remembered: int) -> None:
+        self.remembered = remembered  # label sets before it
+        self.learned = False  # whether a metric's label sets are others than before
+        self.columns: dict[tuple[str, str], _Column] = {}
+        self.families: dict[str, list[Family]] = {}
+        self.histograms: dict[str, HistogramRows] = {}
+        self.used: list[tuple[str, Collection[str]]] = []  # engines and texts of label sets
+        self.dropped: Counter[str] = Counter()
+
+
+# --- numbers by column ---------------------------------------------------------------------------
+
+
+def _repeated(
+    metric: Metric,
+    column: _Column,
+    texts: Sequence[str],
+    values: Sequence[float | None],
+    words: Sequence[str] | None,
+) -> Family | None:
+    """The rows, if they are those of the column with good values, in the column's order."""
+    places = list(map(column.places.get, texts))
+    if len(places) != len(column.order):
+        return None
+    if places != column.order:
+        rows = dict(zip(places, range(len(places)), strict=True))
+        if None in rows or len(rows) != len(places):
+            return None
+        order = [rows[place] for place in column.order]
+        values = [values[row] for row in order]
+        words = [words[row] for row in order] if words is not None else None
+    if _lacks_value(metric, values):
+        return None
+    numbers = cast("Sequence[float]", values)
+    return Family(metric, column.labels, tuple(numbers), tuple(words) if words is not None else None)
+
+
+def _collect(
+    metric: Metric, sets: Sequence[LabelSet], values: Sequence[float | None], dropped: Counter[str]
+) -> dict[Labels, float]:
+    """The good rows of one metric; the others are counted."""
+    allowed = frozenset(metric.labels)
+    found: dict[Labels, float] = {}
+    for one, value in zip(sets, values, strict=True):
+        if one.reason is not None:
+            dropped[one.reason] += 1
+        elif not one.names <= allowed:
+            dropped[INVALID_LABEL] += 1
+        elif one.labels in found:
+            dropped[DUPLICATE] += 1
+        elif value is None or _lacks_value(metric, (value,)):
+            dropped[NO_VALUE] += 1
+        else:
+            found[one.labels] = value
+    return found
+
+
+def _lacks_value(metric: Metric, values: Sequence[float | None]) -> bool:
+    """Whether one of the values can't be this metric's."""
+    if None in values:
+        return True
+    # A counter below zero is no value either: it would make the whole page invalid.
+    numbers = cast("Sequence[float]", values)
+    return metric.type is MetricType.COUNTER and min(numbers, default=0.0) < 0
+
+
+def _column(sets: Sequence[LabelSet], labels: tuple[Labels, ...]) -> _Column:
+    places: dict[str, int] = {}
+    if len(labels) == len(sets):
+        places = {one.text: place for place, one in enumerate(sets)}
+    return _Column(places or [one.text for one in sets], places, list(places.values()), labels)
+
+
+def _merged(families: Sequence[Family], dropped: Counter[str]) -> Family:
+    """One family of what several packs have of a metric."""
+    if len(families) == 1:
+        return families[0]
+    found: dict[Labels, float] = {}
+    for labels, value in chain.from_iterable(family.series for family in families):
+        if labels in found:
+            dropped[DUPLICATE] += 1
+        else:
+            found[labels] = value
+    return Family.of(families[0].metric, found.items())
+
+
+def _in_contract(metric: Metric) -> bool:
+    """Whether rows of a pack may carry this metric; a histogram comes in parts."""
+    return metric.source is not Source.SERVICE and metric.type is not MetricType.HISTOGRAM
+
+
+def _numbers(texts: Sequence[str]) -> Sequence[float | None]:
+    """Each as `_number`; all at once if all are good, which is a third of the work."""
+    try:
+        values = list(map(float, texts))
+    except ValueError:  # no value, or a text that is no number
+        return [_number(text) for text in texts]
+    return values if isfinite(sum(values)) else [_number(text) for text in texts]
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if isfinite(value) else None
+
+
+# --- histograms, health --------------------------------------------------------------------------
+
+
+def _collect_part(
+    metric: Metric,
+    part: str,
+    sets: Sequence[LabelSet],
+    values: Sequence[float | None],
+    found: HistogramRows,
+    dropped: Counter[str],
+) -> None:
+    """Add the good rows that are one part of a histogram and count the others."""
+    allowed = frozenset((*metric.labels, BOUND))
+    for one, value in zip(sets, values, strict=True):
+        if one.reason is not None:
+            dropped[one.reason] += 1
+        elif not one.names <= allowed or (BOUND in one.names) != (part == BUCKET):
+            dropped[INVALID_LABEL] += 1
+        elif value is None or value < 0:
+            dropped[NO_VALUE] += 1
+        else:
+            try:
+                if not found.add(part, one.labels, value):
+                    dropped[DUPLICATE] += 1
+            except ValueError:
+                dropped[INVALID_LABEL] += 1
+
+
+def _tells_trouble(labels: Labels) -> bool:
+    return bool(labels) and ("state", "ok") not in labels
+
+
+def _checks(rows: PackRows, health: Health) -> Iterator[HealthCheck]:
+    """The checks that aren't ok, in the words of queue_health(), or failing that by their states alone."""
+    engine = rows.pack.engine
+    for queue, check, status, detail in rows.health:
+        known = status if status is not None and status in STATES else "unknown"
+        yield HealthCheck(engine, queue or "", check or "", known, detail or "")
+    if not rows.health:
+        for labels in health.troubles:
+            given = dict(labels)
+            if given["engine"] == engine:
+                check = ":".join(filter(None, (given.get("check"), given.get("consumer"))))
+                state = given.get("state")
+                known = state if state is not None and state in STATES else "unknown"
+                yield HealthCheck(engine, given.get("queue", ""), check, known, "")
