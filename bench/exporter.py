@@ -27,9 +27,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.programs import Program, ours, pack_database, peer
 from pgque_exporter import catalogue as catalogue_file
+from pgque_exporter.body import Body, Encoding
 from pgque_exporter.config import TargetConfig
 from pgque_exporter.demo.cluster import Cluster, embedded_bindir
-from pgque_exporter.exposition import Body, Format, SampleWriter, join
+from pgque_exporter.exposition import Format, SampleWriter, page_parts
 from pgque_exporter.redaction import Redactor
 from pgque_exporter.target import Poller
 
@@ -91,7 +92,7 @@ def polls(dsn: str) -> float:
         for _ in range(POLLS):
             begin = time.perf_counter()
             snapshot = (await poller.poll()).snapshot
-            Body.of(join(catalogue, [writer.samples(snapshot)], Format.TEXT))
+            Body.of(page_parts(catalogue, [writer.samples(snapshot)], Format.TEXT), Encoding.GZIP)
             times.append((time.perf_counter() - begin) * 1000)
         await poller.close()
         return times[2:]

@@ -18,11 +18,11 @@ from pgque_exporter.demo.cluster import Cluster, free_port
 from tests.support.debian import find_program
 from tests.support.processes import Process
 
-# The smallest pack. The peer asks the same function.
+# The smallest pack: a depth per queue, another one each second. The peer asks the same function.
 _PACK = """
 create schema bench_observability;
 create table bench_observability.row as
-    select n, random() * 1000 as depth from generate_series(1, {series}) n;
+    select n, (random() * 1000)::bigint as depth from generate_series(1, {series}) n;
 create function bench_observability.observability_info()
 returns table (engine text, engine_version text, pack_version text)
 language sql stable as $$ select 'bench', '1', '1' $$;
@@ -35,7 +35,8 @@ language sql stable as $$ select '', '', '', '' where false $$;
 create function bench_observability.otel_metrics()
 returns table (metric_name text, metric_type text, value numeric, labels jsonb)
 language sql stable as $$
-    select 'pgque.queue.depth', 'gauge', depth::numeric, jsonb_build_object('queue', {queues})
+    select 'pgque.queue.depth', 'gauge', ((depth + extract(epoch from now())::bigint) % 1000)::numeric,
+        jsonb_build_object('queue', {queues})
     from bench_observability.row
 $$;
 vacuum analyze bench_observability.row;

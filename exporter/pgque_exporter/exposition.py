@@ -6,8 +6,6 @@ snapshot are rendered once, and a page is those bytes under one format's heading
 
 from __future__ import annotations
 
-import struct
-import zlib
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -171,51 +169,14 @@ def heading(metric: Metric, form: Format, others: Container[str] = ()) -> bytes:
     return f"# HELP {name} {text}\n# TYPE {name} {kind}\n{unit}".encode()
 
 
-def join(catalogue: Catalogue, targets: Sequence[Mapping[str, bytes]], form: Format) -> bytes:
-    """One page of several targets: each family once, in the catalogue's order, with everyone's samples."""
+def page_parts(
+    catalogue: Catalogue, targets: Sequence[Mapping[str, bytes]], form: Format
+) -> Sequence[bytes]:
+    """A page of several targets: each family once, in the catalogue's order, with everyone's samples."""
     parts: list[bytes] = []
     for metric in catalogue:
         samples = [target[metric.name] for target in targets if target.get(metric.name)]
         if samples:
             parts.append(heading(metric, form, catalogue.metrics))
             parts.extend(samples)
-    return b"".join(parts)
-
-
-# --- compression ---------------------------------------------------------------------------------
-
-_GZIP_HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
-_LEVEL = 1  # the next that is worth it takes twice the time for 6 % fewer bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Body:
-    """The part of a page that changes once per poll, ready to be sent with a short tail after it.
-
-    As gzip it is the beginning of one deflate stream, flushed to a byte boundary: a tail can be
-    compressed on its own and appended. The result stays a single gzip member; readers such as curl
-    take a second member for garbage.
-    """
-
-    plain: bytes
-    deflated: bytes | None  # None while nobody asks for it
-    crc: int
-
-    @classmethod
-    def of(cls, plain: bytes, *, compress: bool = True) -> Body:
-        """Compress `plain` if that is wanted; this is the slow part, meant for a thread."""
-        if not compress:
-            return cls(plain, None, 0)
-        stream = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
-        deflated = stream.compress(plain) + stream.flush(zlib.Z_FULL_FLUSH)
-        return cls(plain, deflated, zlib.crc32(plain))
-
-    def gzip(self, tail: bytes) -> bytes:
-        """The whole page, `tail` included, as one gzip member. ValueError if it wasn't compressed."""
-        if self.deflated is None:
-            raise ValueError("this page wasn't compressed")
-        stream = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
-        end = stream.compress(tail) + stream.flush(zlib.Z_FINISH)
-        length = (len(self.plain) + len(tail)) & 0xFFFFFFFF
-        trailer = struct.pack("<II", zlib.crc32(tail, self.crc), length)
-        return b"".join((_GZIP_HEADER, self.deflated, end, trailer))
+    return parts

@@ -8,15 +8,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from pgque_exporter.body import Body, Encoding
 from pgque_exporter.catalogue import Catalogue
 from pgque_exporter.exposition import (
-    Body,
     Format,
     SampleWriter,
     family_samples,
     heading,
     histogram_samples,
-    join,
+    page_parts,
 )
 from pgque_exporter.snapshot import Snapshot
 from pgque_exporter.state import TargetState
@@ -50,8 +50,8 @@ class Page:
         self._samples: dict[str, tuple[Snapshot, Mapping[str, bytes]]] = {}
         self._dirty = asyncio.Event()
         self._building = asyncio.Lock()
-        self._compressed: set[Format] = set()  # those that somebody has asked for
-        self._prepared = Prepared(dict.fromkeys(Format, Body.of(b"", compress=False)), float("inf"))
+        self._wanted: dict[Format, set[Encoding]] = {form: set() for form in Format}  # that were asked for
+        self._prepared = Prepared({}, float("inf"))
 
     def refresh(self) -> None:
         """Ask for a new page; many such wishes during one build lead to one more build."""
@@ -67,35 +67,36 @@ class Page:
             except Exception:
                 log.exception("the metrics page could not be built")
 
-    async def render(self, form: Format, *, gzip: bool) -> bytes:
+    async def render(self, form: Format, encoding: Encoding) -> bytes:
         """The page at this moment. Stale data is never on it, even if no poll has ended since."""
-        if gzip:
-            self._compressed.add(form)
-        if self._lacks(form, gzip=gzip):
+        self._wanted[form].add(encoding)
+        if self._lacks(form, encoding):
             async with self._building:
-                if self._lacks(form, gzip=gzip):  # nobody else was faster
+                if self._lacks(form, encoding):  # nobody else was faster
                     await self._build()
-        body = self._prepared.bodies[form]
-        tail = self._tail(form)
-        return body.gzip(tail) if gzip else body.plain + tail
+        return self._prepared.bodies[form].page(self._tail(form), encoding)
 
-    def _lacks(self, form: Format, *, gzip: bool) -> bool:
+    def _lacks(self, form: Format, encoding: Encoding) -> bool:
         prepared = self._prepared
-        return time.monotonic() >= prepared.valid_until or (gzip and prepared.bodies[form].deflated is None)
+        body = prepared.bodies.get(form)
+        return body is None or not body.has(encoding) or time.monotonic() >= prepared.valid_until
 
     async def _build(self) -> None:
         self._dirty.clear()  # before the states are read: a wish from now on wants another build
-        self._prepared = await asyncio.to_thread(self._prepare, self._states(), time.monotonic())
+        wanted = {form: tuple(encodings) for form, encodings in self._wanted.items() if encodings}
+        self._prepared = await asyncio.to_thread(self._prepare, self._states(), wanted, time.monotonic())
 
-    def _prepare(self, states: Sequence[TargetState], clock: float) -> Prepared:
+    def _prepare(
+        self, states: Sequence[TargetState], wanted: Mapping[Format, Sequence[Encoding]], clock: float
+    ) -> Prepared:
         fresh = [(state, snapshot) for state in states if (snapshot := state.fresh(clock)) is not None]
         targets = [self._samples_of(snapshot) for _, snapshot in fresh]
         for gone in self._samples.keys() - {state.name for state, _ in fresh}:
             del self._samples[gone], self._writers[gone]
         return Prepared(
             {
-                form: Body.of(join(self._catalogue, targets, form), compress=form in self._compressed)
-                for form in Format
+                form: Body.of(page_parts(self._catalogue, targets, form), *encodings)
+                for form, encodings in wanted.items()
             },
             min((state.snapshot_clock + state.stale_after for state, _ in fresh), default=float("inf")),
         )

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pgque_exporter import __version__, status_page
 from pgque_exporter.access import Access, Verdict
+from pgque_exporter.body import Encoding
 from pgque_exporter.exposition import Format
 from pgque_exporter.health import Health, TargetHealth, assess, ready
 from pgque_exporter.otlp.ledger import Ledger
@@ -68,7 +69,8 @@ def create_app(view: View, access: Access | None = None) -> ASGIApp:
         headers = {"Content-Type": form.value, "Vary": "Accept, Accept-Encoding"}
         if gzip:
             headers["Content-Encoding"] = "gzip"
-        return Response(await view.page.render(form, gzip=gzip), headers=headers)
+        encoding = Encoding.GZIP if gzip else Encoding.IDENTITY
+        return Response(await view.page.render(form, encoding), headers=headers)
 
     @app.api_route("/livez", methods=_METHODS)
     async def livez() -> Response:

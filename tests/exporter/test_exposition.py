@@ -11,15 +11,9 @@ from prometheus_client import Metric as ParsedMetric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from pgque_exporter.body import Body, Encoding
 from pgque_exporter.catalogue import Metric, MetricType, Source
-from pgque_exporter.exposition import (
-    Body,
-    Format,
-    SampleWriter,
-    heading,
-    histogram_samples,
-    join,
-)
+from pgque_exporter.exposition import Format, SampleWriter, heading, histogram_samples, page_parts
 from pgque_exporter.snapshot import Family, HistogramFamily, HistogramSeries, Series, Snapshot
 from tests.exporter.harness import CATALOGUE, DEPTH, SENT, labels, snapshot
 
@@ -31,7 +25,7 @@ NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 
 def page(shot: Snapshot, form: Format) -> str:
     end = "# EOF\n" if form is Format.OPENMETRICS else ""
-    return join(CATALOGUE, [SampleWriter().samples(shot)], form).decode() + end
+    return b"".join(page_parts(CATALOGUE, [SampleWriter().samples(shot)], form)).decode() + end
 
 
 def parsed(text: str, form: Format) -> list[ParsedMetric]:
@@ -112,7 +106,7 @@ def test_a_counter_beside_a_gauge_of_its_name_is_no_second_family() -> None:
 
 def test_families_of_several_targets_are_merged() -> None:
     one, two = SampleWriter().samples(snapshot(1, 2)), SampleWriter().samples(snapshot(3, metric=SENT))
-    text = join(CATALOGUE, [one, two, one], Format.TEXT).decode()
+    text = b"".join(page_parts(CATALOGUE, [one, two, one], Format.TEXT)).decode()
     assert text.count("# TYPE pgque_queue_depth gauge\n") == 1
     assert text.count("# TYPE") == 2
     assert text.count("pgque_queue_depth{") == 4
@@ -171,12 +165,20 @@ def test_bounds_that_change_are_not_remembered_wrongly() -> None:
 
 @given(st.binary(max_size=5000), st.binary(max_size=300))
 def test_gzip_is_one_member_whatever_the_tail(plain: bytes, tail: bytes) -> None:
-    packed = Body.of(plain).gzip(tail)
+    packed = Body.of([plain[:7], plain[7:]], Encoding.GZIP).page(tail, Encoding.GZIP)
     stream = zlib.decompressobj(zlib.MAX_WBITS | 16)
     assert stream.decompress(packed) + stream.flush() == plain + tail
     assert stream.eof
     assert stream.unused_data == b""
     assert gzip.decompress(packed) == plain + tail  # checks sum and length
+
+
+def test_a_page_is_prepared_for_those_who_ask_for_it() -> None:
+    body = Body.of([b"a", b"b"], Encoding.IDENTITY)
+    assert [body.has(encoding) for encoding in Encoding] == [True, False]
+    assert body.page(b"c", Encoding.IDENTITY) == b"abc"
+    with pytest.raises(ValueError, match="gzip"):
+        body.page(b"c", Encoding.GZIP)
 
 
 def test_prefixes_of_series_that_went_away_are_forgotten() -> None:

@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from pgque_exporter.assembly import Assembler
 from pgque_exporter.catalogue import MetricType, Source
 from pgque_exporter.config import Limits
-from pgque_exporter.exposition import Format, SampleWriter, join
+from pgque_exporter.exposition import Format, SampleWriter, page_parts
 from pgque_exporter.label_sets import CONTRACT_LABELS
 from pgque_exporter.limits import SeriesBudget, SeriesLimit
 from pgque_exporter.pack import SEPARATOR, MetricRows, Pack, PackRows
@@ -133,10 +133,10 @@ def _any_rows_read_back(polls: list[list[tuple[str, str, str | None]]]) -> None:
         for name, least in usable(rows).items():
             assert sum(key[0] == CATALOGUE[name].prometheus_name for key in wanted) >= least
         samples = writer.samples(shot)
-        text = join(CATALOGUE, [samples], Format.TEXT).decode()
+        text = b"".join(page_parts(CATALOGUE, [samples], Format.TEXT)).decode()
         assert read_back(parse_text(text)) == wanted
         pages[Format.TEXT] += 1
-        openmetrics = join(CATALOGUE, [samples], Format.OPENMETRICS).decode() + "# EOF\n"
+        openmetrics = b"".join(page_parts(CATALOGUE, [samples], Format.OPENMETRICS)).decode() + "# EOF\n"
         assert read_back(parse_openmetrics(openmetrics)) == wanted
         pages[Format.OPENMETRICS] += 1
 

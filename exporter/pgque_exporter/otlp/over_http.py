@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 import ssl
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -12,6 +11,7 @@ from urllib.parse import urlsplit
 import httpx
 from google.protobuf.json_format import Parse, ParseError
 from google.protobuf.message import DecodeError
+from isal import igzip
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 
 from pgque_exporter import __version__
@@ -54,7 +54,7 @@ class HttpTransport:
         try:
             # One deadline over everything: time-outs of single reads never end a body that trickles.
             async with asyncio.timeout(seconds):
-                body = await asyncio.to_thread(gzip.compress, payload, 1)
+                body = await asyncio.to_thread(igzip.compress, payload, 1)
                 async with self._client.stream("POST", self._url, content=body) as response:
                     content = await _read(response)
         except TimeoutError:
