@@ -18,7 +18,7 @@ from pgque_exporter.demo.cluster import Cluster, free_port
 from tests.support.debian import find_program
 from tests.support.processes import Process
 
-# The smallest pack: a depth per queue, another one each second. The peer asks the same function.
+# The smallest pack: a depth per queue, another one each millisecond. The peer asks the same function.
 _PACK = """
 create schema bench_observability;
 create table bench_observability.row as
@@ -35,7 +35,8 @@ language sql stable as $$ select '', '', '', '' where false $$;
 create function bench_observability.otel_metrics()
 returns table (metric_name text, metric_type text, value numeric, labels jsonb)
 language sql stable as $$
-    select 'pgque.queue.depth', 'gauge', ((depth + extract(epoch from now())::bigint) % 1000)::numeric,
+    select 'pgque.queue.depth', 'gauge',
+        ((depth + (extract(epoch from now()) * 1000)::bigint) % 1000)::numeric,
         jsonb_build_object('queue', {queues})
     from bench_observability.row
 $$;

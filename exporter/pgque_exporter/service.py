@@ -18,6 +18,7 @@ from pgque_exporter.discovery import Discoveries
 from pgque_exporter.fleet import Fleet
 from pgque_exporter.leader import Leader
 from pgque_exporter.limits import SeriesBudget
+from pgque_exporter.loop_lag import LoopLag
 from pgque_exporter.otlp.layout import Batch
 from pgque_exporter.otlp.ledger import Ledger
 from pgque_exporter.otlp.own import encode_own, service_resource
@@ -28,7 +29,14 @@ from pgque_exporter.reload import Reloader
 from pgque_exporter.server import HttpServer, base_url, bind, serve
 from pgque_exporter.state import TargetState
 from pgque_exporter.target import PollOutcome, Target
-from pgque_exporter.telemetry import LEADER, RELOAD_SUCCESS, RELOAD_TIME, Telemetry, target_families
+from pgque_exporter.telemetry import (
+    LEADER,
+    RELOAD_SUCCESS,
+    RELOAD_TIME,
+    WEB_RELOAD_SUCCESS,
+    Telemetry,
+    target_families,
+)
 from pgque_exporter.web import View, create_app, create_health_app
 from pgque_exporter.web_config import WatchedWebConfig
 
@@ -92,6 +100,8 @@ class Service:
         self._resource = service_resource(f"{socket.gethostname()}:{port}")
         self._temporality = config.otlp.temporality if config.otlp is not None else "cumulative"
         self._telemetry = Telemetry(self._catalogue, self._resource, self._temporality)
+        if web is not None:
+            web.watch(self._web_reloaded)
         self._redact = redact
         self._fleet = Fleet(self._target, self._left)
         self._discoveries = Discoveries(self._fleet, redact, self._mine)
@@ -111,6 +121,7 @@ class Service:
                 lead=self._leader,
             )
             self._telemetry.watch_otlp(pusher.ledger, lambda: pusher.queued)
+        self._loop_lag = LoopLag(self._telemetry.note_loop_lag)
         self._tasks: list[asyncio.Task[None]] = []
         self._reloader = reloader
         self._config = config
@@ -133,6 +144,7 @@ class Service:
             up = asyncio.create_task(_up(servers))
             await asyncio.wait({serving, up}, return_when=asyncio.FIRST_COMPLETED)
             up.cancel()
+            self._loop_lag.start()
             if self._pusher is not None:
                 self._pusher.start()
             self._tasks = [asyncio.create_task(self._page.run())]
@@ -167,6 +179,7 @@ class Service:
         return servers
 
     async def _end(self, servers: Sequence[HttpServer], serving: asyncio.Task[None]) -> None:
+        self._loop_lag.stop()
         for server in servers:
             server.stop()
         await asyncio.gather(self._discoveries.close(_LAST_POLLS), self._fleet.close(_LAST_POLLS))
@@ -203,6 +216,9 @@ class Service:
         if self._config.files is not None:
             self._telemetry.set(RELOAD_SUCCESS, float(success))
             self._telemetry.set(RELOAD_TIME, loaded_at)
+
+    def _web_reloaded(self, success: bool) -> None:
+        self._telemetry.set(WEB_RELOAD_SUCCESS, float(success))
 
     def _poll_these(self, config: Config) -> None:
         self._fleet.put(_CONFIGURED, [target for target in config.targets if self._mine(target.name)])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from opentelemetry.metrics import Observation, _Gauge
+from opentelemetry.metrics import Histogram, Observation, _Gauge
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricsData
 from opentelemetry.sdk.resources import Resource
@@ -31,10 +31,14 @@ SENT_POINTS = "pgque.exporter.otlp_points_sent_total"
 REJECTED_POINTS = "pgque.exporter.otlp_points_rejected_total"
 DROPPED_POINTS = "pgque.exporter.otlp_points_dropped_total"
 QUEUED_POINTS = "pgque.exporter.otlp_queue_points"
+LOOP_LAG = "pgque.exporter.event_loop_lag_seconds"
 RELOAD_SUCCESS = "pgque.exporter.config_reload_success"
 RELOAD_TIME = "pgque.exporter.config_reload_timestamp_seconds"
 LEADER = "pgque.exporter.leader"
-OWN_GAUGES = (RELOAD_SUCCESS, RELOAD_TIME, LEADER)
+WEB_RELOAD_SUCCESS = "pgque.exporter.web_config_reload_success"
+OWN_GAUGES = (RELOAD_SUCCESS, RELOAD_TIME, WEB_RELOAD_SUCCESS, LEADER)
+
+_LAG_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 
 
 class Telemetry:
@@ -54,15 +58,19 @@ class Telemetry:
         both = {self._reader, self._push_reader}
         # No global provider and no exit hook: two services may run in one process.
         self._provider = MeterProvider(list(both), Resource(resource), shutdown_on_exit=False)
-        self._meter = meter = self._provider.get_meter("pgque_exporter", __version__)
-        metric = catalogue[REQUESTS]
-        self._requests = meter.create_histogram(
-            metric.name, metric.unit, metric.help, explicit_bucket_boundaries_advisory=DURATION_BOUNDS
-        )
+        meter = self._meter = self._provider.get_meter("pgque_exporter", __version__)
+        self._requests = self._histogram(REQUESTS, DURATION_BOUNDS)
+        self._loop_lag = self._histogram(LOOP_LAG, _LAG_BOUNDS)
         self._gauges: dict[str, _Gauge] = {}
         for name in OWN_GAUGES:
             metric = catalogue[name]
             self._gauges[name] = meter.create_gauge(metric.name, metric.unit, metric.help)
+
+    def _histogram(self, name: str, bounds: Sequence[float]) -> Histogram:
+        metric = self._catalogue[name]
+        return self._meter.create_histogram(
+            metric.name, metric.unit, metric.help, explicit_bucket_boundaries_advisory=bounds
+        )
 
     def expect(self, database: str, labels: Labels = ()) -> None:
         """Begin the counters of a target at 0; they go on if it had the same labels before."""
@@ -101,6 +109,10 @@ class Telemetry:
     def count_request(self, result: str, seconds: float) -> None:
         """Count a request to the collector and the time it took."""
         self._requests.record(seconds, {"result": result})
+
+    def note_loop_lag(self, seconds: float) -> None:
+        """Note by how much the event loop was late."""
+        self._loop_lag.record(seconds)
 
     def set(self, gauge: str, value: float) -> None:
         """Set one of the gauges without labels; until then it is absent."""

@@ -20,7 +20,7 @@ import hashlib
 import logging
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -208,6 +208,12 @@ class WatchedWebConfig:
         self._path = path
         self._seen: _Seen = {}
         self._config = load(path, self._seen)
+        self._tell: Callable[[bool], None] = lambda _: None
+
+    def watch(self, tell: Callable[[bool], None]) -> None:
+        """Have `tell` called, now and with each change: True when the files are in use as they are."""
+        self._tell = tell
+        tell(True)
 
     def current(self) -> WebConfig:
         """The configuration; files are looked at, and read only if one has changed."""
@@ -226,9 +232,11 @@ class WatchedWebConfig:
             self._refuse_weaker(config)
         except UserError as error:
             log.warning("the changed web configuration is not used: %s", error)
+            self._tell(False)
         else:
             self._config = config
             log.info("%s: web configuration read again", self._path)
+            self._tell(True)
 
     def _refuse_weaker(self, config: WebConfig) -> None:
         off = []

@@ -21,6 +21,7 @@ OF_FILES_AND_LEADERS = {
     "pgque.exporter.config_reload_success",
     "pgque.exporter.config_reload_timestamp_seconds",
     "pgque.exporter.leader",
+    "pgque.exporter.web_config_reload_success",
 }
 
 

@@ -20,10 +20,11 @@ from pgque_exporter.config import LeaderConfig, OtlpConfig, TargetConfig
 from pgque_exporter.demo.cluster import Cluster, embedded_bindir
 from pgque_exporter.leader import Leader
 from pgque_exporter.otlp.gate import Gated, NotLeading
-from pgque_exporter.otlp.push import make_transport
+from pgque_exporter.otlp.ledger import Drop, Ledger
+from pgque_exporter.otlp.push import Pusher, make_transport
 from pgque_exporter.redaction import Redactor
 from pgque_exporter.sharding import Shard
-from tests.exporter.harness import Running, ToyPack, config, get, running, silent_server, target
+from tests.exporter.harness import Running, ToyPack, config, get, running, silent_server, snapshot, target
 from tests.support.collector import OtlpSink, Point, run_sink
 from tests.support.database import Database, wait_until
 from tests.support.pgbouncer import pgbouncer
@@ -260,6 +261,26 @@ def test_a_request_under_way_is_broken_off_and_none_is_begun_without_the_lead(pr
 
     with silent_server() as number:
         asyncio.run(run(f"http://127.0.0.1:{number}"))
+
+
+def test_points_that_lose_the_lead_are_counted_as_such() -> None:
+    async def run(endpoint: str) -> Ledger:
+        lead = Lead()
+        way = OtlpConfig(endpoint, "http", {}, 3600.0)
+        pusher = Pusher(way, {}, tuple, 3600.0, lambda *_: None, Redactor(), lead=lead)
+        pusher.start()
+        pusher.push(snapshot(1, 2, 3), time.monotonic() + 3600)
+        await asyncio.sleep(0.2)
+        assert pusher.queued == 3
+        lead.gone.set()
+        while pusher.queued:  # noqa: ASYNC110 - there is no event for it
+            await asyncio.sleep(0.01)
+        await pusher.close(0)
+        return pusher.ledger
+
+    with silent_server() as number:
+        ledger = asyncio.run(run(f"http://127.0.0.1:{number}"))
+    assert (ledger.polled, ledger.sent, +ledger.dropped) == (3, 0, {Drop.NOT_LEADING: 3})
 
 
 def refusal(config: LeaderConfig, caplog: pytest.LogCaptureFixture) -> str:

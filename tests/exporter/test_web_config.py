@@ -236,6 +236,8 @@ def test_a_change_that_is_wrong_or_opens_the_door_is_not_used(
 ) -> None:
     path = write(folder, f"{TLS}basic_auth_users:\n  a: {HASH}\n")
     watched = WatchedWebConfig(path)
+    told: list[bool] = []
+    watched.watch(told.append)
     before = watched.current()
     if text is None:
         path.unlink()
@@ -245,7 +247,9 @@ def test_a_change_that_is_wrong_or_opens_the_door_is_not_used(
     assert what in messages.text
     assert "hunter2" not in messages.text
     write(folder, f"{TLS}basic_auth_users:\n  b: {HASH}\n")
+    assert told == [True, False]
     assert set(watched.current().users) == {"b"}
+    assert told == [True, False, True]
 
 
 def test_a_link_that_leads_elsewhere_is_a_change(folder: Path) -> None:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from pgque_exporter.otlp.ledger import Drop, Ledger
+from pgque_exporter.otlp.ledger import Ledger
 from pgque_exporter.otlp.outbox import Outbox, Parcel
 from pgque_exporter.otlp.transport import Answer, DeliveryError, Rejected, Retry, Transport, Undelivered
 from pgque_exporter.redaction import Redactor, one_line
@@ -140,9 +140,9 @@ class Delivery:
         if isinstance(error, Retry):
             self._wait(error.after)
             self._outbox.put_back(parcels)
-        elif not isinstance(error, Rejected):
-            self._ledger.dropped[Drop.UNDELIVERABLE] += self.in_flight
-        elif error.content and len(parcels) > 1:
+        elif isinstance(error, Undelivered):
+            self._ledger.dropped[error.drop] += self.in_flight
+        elif isinstance(error, Rejected) and error.content and len(parcels) > 1:
             # One of them is to blame. The others shall not suffer for it.
             self._outbox.put_back([replace(parcel, alone=True) for parcel in parcels])
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
+from pgque_exporter.otlp.ledger import Drop
 from pgque_exporter.otlp.transport import Answer, Transport, Undelivered
 
 
@@ -51,6 +52,7 @@ class NotLeading(Undelivered):
     """Another replica pushes; what this one has is not wanted."""
 
     hint = "nothing is to be done: the leader pushes its own"
+    drop = Drop.NOT_LEADING
 
     def __init__(self) -> None:
         super().__init__("this replica does not lead")

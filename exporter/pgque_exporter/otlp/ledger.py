@@ -13,6 +13,7 @@ class Drop(StrEnum):
     QUEUE_FULL = "queue_full"  # the collector, or encoding, is slower than the polls
     STALE = "stale"  # too old before the collector took it
     UNDELIVERABLE = "undeliverable"  # what answers at the endpoint is no OTLP receiver
+    NOT_LEADING = "not_leading"  # another replica has taken the lead, and pushes its own
     ENCODING = "encoding"  # it could not be put into a request
     FIRST_DELTA = "first_delta"  # a counter's first value is no difference yet
     SHUTDOWN = "shutdown"  # the service ended before the collector took it

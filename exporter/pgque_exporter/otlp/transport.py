@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
+
+from pgque_exporter.otlp.ledger import Drop
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,3 +73,4 @@ class Undelivered(DeliveryError):
 
     result = "undelivered"
     hint = "check otlp.endpoint and otlp.protocol"
+    drop: ClassVar[Drop] = Drop.UNDELIVERABLE
