@@ -17,6 +17,7 @@ from pgque_exporter.histograms import BUCKET, HistogramRows, histogram_families,
 from pgque_exporter.label_sets import BOUND, INVALID_LABEL, LONG_LABEL, MANY_LABELS, LabelSet, LabelSets
 from pgque_exporter.limits import TARGET_LIMIT, TOTAL_LIMIT, SeriesLimit
 from pgque_exporter.pack import MetricRows, Pack, PackRows
+from pgque_exporter.slices import slices
 from pgque_exporter.snapshot import Family, HealthCheck, Labels, Snapshot
 from pgque_exporter.state_sets import HEALTH_STATE, HEALTH_STATUS, STATES, Health, StateSets
 
@@ -196,7 +197,9 @@ def _repeated(
     words: Sequence[str] | None,
 ) -> Family | None:
     """The rows, if they are those of the column with good values, in the column's order."""
-    places = list(map(column.places.get, texts))
+    places: list[int | None] = []
+    for part in slices(len(texts)):
+        places.extend(map(column.places.get, texts[part]))
     if len(places) != len(column.order):
         return None
     if places != column.order:
@@ -268,8 +271,10 @@ def _in_contract(metric: Metric) -> bool:
 
 def _numbers(texts: Sequence[str]) -> Sequence[float | None]:
     """Each as `_number`; all at once if all are good, which is a third of the work."""
+    values: list[float] = []
     try:
-        values = list(map(float, texts))
+        for part in slices(len(texts)):
+            values.extend(map(float, texts[part]))
     except ValueError:  # no value, or a text that is no number
         return [_number(text) for text in texts]
     return values if isfinite(sum(values)) else [_number(text) for text in texts]

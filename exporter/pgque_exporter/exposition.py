@@ -12,6 +12,7 @@ from enum import Enum
 from itertools import accumulate
 
 from pgque_exporter.catalogue import Catalogue, Metric, MetricType
+from pgque_exporter.slices import slices
 from pgque_exporter.snapshot import Family, HistogramFamily, HistogramSeries, Labels, Snapshot
 
 
@@ -83,12 +84,19 @@ def _written(family: Family, before: _Written | None) -> _Written:
         old = dict(zip(before.family.labels, before.prefixes, strict=True)) if before is not None else {}
         name = family.metric.prometheus_name
         prefixes = [old.get(labels) or "\n" + sample_prefix(name, labels) for labels in family.labels]
+    lines = [
+        _lines(prefixes[part], family.values[part], family.texts[part] if family.texts is not None else None)
+        for part in slices(len(prefixes))
+    ]
+    return _Written(family, prefixes, b"".join(lines))
+
+
+def _lines(prefixes: Sequence[str], values: Sequence[float], texts: Sequence[str] | None) -> bytes:
     pieces = [""] * (2 * len(prefixes))
     pieces[::2] = prefixes
-    pieces[1::2] = family.texts if family.texts is not None else map(repr, family.values)
+    pieces[1::2] = texts if texts is not None else map(repr, values)
     # No label value has a newline in it, so this shortens numbers alone.
-    lines = f"{''.join(pieces)}\n".replace(".0\n", "\n").removeprefix("\n")
-    return _Written(family, prefixes, lines.encode())
+    return f"{''.join(pieces)}\n".replace(".0\n", "\n").removeprefix("\n").encode()
 
 
 def sample_prefix(name: str, labels: Labels) -> str:

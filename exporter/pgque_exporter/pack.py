@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 SEPARATOR = "\x1e"  # no JSON text and no number has this character
-_WHOLE_NUMBERS = frozenset("0123456789-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,8 @@ class MetricRows:
     @property
     def whole_numbers(self) -> bool:
         """Whether the database wrote no value with anything but digits and a sign."""
-        return _WHOLE_NUMBERS.issuperset(set(self.values) - {SEPARATOR})
+        digits = self.values.replace(SEPARATOR, "").replace("-", "")
+        return digits.isascii() and digits.isdecimal()
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,6 +120,17 @@ def test_a_number_is_written_as_the_database_did_if_it_is_whole() -> None:
             assert [line.rpartition(" ")[2] for line in lines] == expected
 
 
+def test_tens_of_thousands_of_series_are_written_as_each_alone() -> None:
+    old, writer = assembler(), SampleWriter()
+    for step in (1, 0.5):
+        expected = {f"q{number}": number * step for number in range(25_000)}
+        rows = [(DEPTH, labels(queue=queue), str(value)) for queue, value in expected.items()]
+        for _ in range(2):
+            lines = writer.samples(shot(old, *rows))[DEPTH].decode().splitlines()
+            start = 'pgque_queue_depth{engine="toy",database="shop",queue="'
+            assert lines == [f'{start}{queue}"}} {value:g}' for queue, value in expected.items()]
+
+
 def test_label_sets_of_series_that_went_away_are_forgotten() -> None:
     old = assembler()
     for number in range(100):
