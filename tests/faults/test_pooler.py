@@ -88,7 +88,10 @@ FAULTS: dict[str, Fault] = {
     "pooler at work": fault(_nothing),
     "pooler killed": fault(_killed, FailureKind.CONNECTION),
     "pooler frozen": fault(_frozen, FailureKind.TIMEOUT),
-    "pooler's server restarted": fault(server_restarted, FailureKind.CONNECTION, cost=Cost.LITTLE),
+    # A pooler lets its clients wait while it can't log in.
+    "pooler's server restarted": fault(
+        server_restarted, FailureKind.CONNECTION, FailureKind.TIMEOUT, cost=Cost.LITTLE
+    ),
     "pooler's server stopped": fault(_server_stopped, FailureKind.CONNECTION, FailureKind.TIMEOUT),
 }
 
