@@ -20,6 +20,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
 from pgque_exporter import yaml_lines
+from pgque_exporter.config_archive import ArchiveConfig, RawArchive, build_archive
 from pgque_exporter.config_leader import LeaderConfig, RawLeader, build_leader
 from pgque_exporter.config_limits import DEFAULT_LIMITS, Limits, RawLimits
 from pgque_exporter.config_targets import (
@@ -50,6 +51,7 @@ from pgque_exporter.sharding import Shard
 
 __all__ = [
     "ENVIRONMENT",
+    "ArchiveConfig",
     "Config",
     "DiscoveryConfig",
     "Files",
@@ -119,6 +121,7 @@ class Config:
     limits: Limits = DEFAULT_LIMITS
     health_listen: Listen | None = None
     web_config: Path | None = None
+    archive: ArchiveConfig | None = None
 
 
 def load_file(path: str | Path) -> Config:
@@ -290,6 +293,7 @@ class _RawConfig(RawModel):
     targets: list[RawTarget] | None = None
     target_files: list[str] = Field(default=[])
     otlp: _RawOtlp | None = None
+    archive: RawArchive | None = None
     leader: RawLeader | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     limits: RawLimits = RawLimits()
@@ -298,6 +302,7 @@ class _RawConfig(RawModel):
 _MODELS: Models = {
     (): _RawConfig,
     ("otlp",): _RawOtlp,
+    ("archive",): RawArchive,
     ("leader",): RawLeader,
     ("limits",): RawLimits,
     **MODELS,
@@ -315,8 +320,8 @@ def _build(raw: _RawConfig, where: Where, written: Sequence[Entry], files: Files
     limits = Limits(**raw.limits.model_dump())
     defaults = Defaults(raw.interval, raw.timeout, raw.stale_after, where(("stale_after",)), limits)
     databases = build(written, defaults)
-    if raw.leader is not None and raw.otlp is None:
-        what = "leader decides who pushes, and otlp is missing"
+    if raw.leader is not None and raw.otlp is None and raw.archive is None:
+        what = "leader decides who pushes or archives, and otlp and archive are missing"
         hint = "leave it out: each replica can be scraped"
         raise UserError(what, where=where(("leader",)), hint=hint)
     return Config(
@@ -331,6 +336,7 @@ def _build(raw: _RawConfig, where: Where, written: Sequence[Entry], files: Files
         limits=limits,
         health_listen=raw.health_listen,
         web_config=Path(raw.web_config) if raw.web_config is not None else None,
+        archive=build_archive(raw.archive, where) if raw.archive is not None else None,
     )
 
 

@@ -13,6 +13,7 @@ from dataclasses import fields
 
 from pgque_exporter import catalogue as catalogue_file
 from pgque_exporter.access import Access
+from pgque_exporter.archive import Archive
 from pgque_exporter.config import Config, TargetConfig
 from pgque_exporter.discovery import Discoveries
 from pgque_exporter.fleet import Fleet
@@ -49,7 +50,7 @@ _CONFIGURED = ""  # the fleet's source of targets that is the configuration itse
 # Together they stay below the 5 s in which the service promises to be gone.
 _LAST_ANSWERS = 1  # seconds for requests under way
 _LAST_POLLS = 1.5
-_LAST_FLUSH = 2.0
+_LAST_FLUSH = 2.0  # of the OTLP queue and the archive, side by side
 
 _MOST_THREADS = 2000  # started only when needed
 
@@ -121,6 +122,11 @@ class Service:
                 lead=self._leader,
             )
             self._telemetry.watch_otlp(pusher.ledger, lambda: pusher.queued)
+        self._archive: Archive | None = None
+        if config.archive is not None:
+            self._archive = Archive(config.archive, self._resource)
+            self._archive.files.start()
+            self._telemetry.watch_archive(self._archive)
         self._loop_lag = LoopLag(self._telemetry.note_loop_lag)
         self._tasks: list[asyncio.Task[None]] = []
         self._reloader = reloader
@@ -148,6 +154,8 @@ class Service:
             if self._pusher is not None:
                 self._pusher.start()
             self._tasks = [asyncio.create_task(self._page.run())]
+            if self._archive is not None:
+                self._tasks.append(asyncio.create_task(self._archive.run()))
             if self._reloader is not None:
                 watch = self._reloader.run(self._reload, self._reloaded)
                 self._tasks.append(asyncio.create_task(watch))
@@ -183,8 +191,8 @@ class Service:
         for server in servers:
             server.stop()
         await asyncio.gather(self._discoveries.close(_LAST_POLLS), self._fleet.close(_LAST_POLLS))
-        if self._pusher is not None:
-            await self._pusher.close(_LAST_FLUSH)
+        sinks = [sink.close(_LAST_FLUSH) for sink in (self._pusher, self._archive) if sink is not None]
+        await asyncio.gather(*sinks)
         for task in self._tasks:
             task.cancel()
         await asyncio.wait({serving}, timeout=_LAST_ANSWERS)
@@ -236,13 +244,20 @@ class Service:
         self._telemetry.forget(name)
         if self._pusher is not None:
             self._pusher.remove(name)
+        if self._archive is not None:
+            self._archive.forget(name)
         self._page.refresh()
 
     def _polled(self, outcome: PollOutcome) -> None:
         self._telemetry.count_poll(outcome)
         self._page.refresh()
-        if self._pusher is not None and self._leads() and outcome.result is not None:
-            self._pusher.push(outcome.result.snapshot, outcome.state.stale_at)
+        if outcome.result is None or not self._leads():
+            return
+        snapshot = outcome.result.snapshot
+        if self._pusher is not None:
+            self._pusher.push(snapshot, outcome.state.stale_at)
+        if self._archive is not None:
+            self._archive.put(snapshot)
 
     def _leads(self) -> bool:
         return self._leader is None or self._leader.leads()

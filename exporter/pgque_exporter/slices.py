@@ -11,7 +11,7 @@ from collections.abc import Iterator
 _SLICE = 10_000  # about a millisecond of most things
 
 
-def slices(length: int) -> Iterator[slice]:
-    """Slices that together cover a sequence of this length."""
-    for begin in range(0, length, _SLICE):
-        yield slice(begin, begin + _SLICE)
+def slices(length: int, each: int = _SLICE) -> Iterator[slice]:
+    """Slices of at most `each` that together cover a sequence of this length."""
+    for begin in range(0, length, each):
+        yield slice(begin, begin + each)

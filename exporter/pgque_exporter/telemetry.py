@@ -16,6 +16,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.util.types import Attributes
 
 from pgque_exporter import __version__
+from pgque_exporter.archive import Archive, Loss
 from pgque_exporter.catalogue import Catalogue, Metric, MetricType
 from pgque_exporter.instruments import families_of, merged, readers
 from pgque_exporter.otlp.layout import Temporality
@@ -32,6 +33,11 @@ REJECTED_POINTS = "pgque.exporter.otlp_points_rejected_total"
 DROPPED_POINTS = "pgque.exporter.otlp_points_dropped_total"
 QUEUED_POINTS = "pgque.exporter.otlp_queue_points"
 LOOP_LAG = "pgque.exporter.event_loop_lag_seconds"
+ARCHIVE_POLLED = "pgque.exporter.archive_points_polled_total"
+ARCHIVE_WRITTEN = "pgque.exporter.archive_points_written_total"
+ARCHIVE_DROPPED = "pgque.exporter.archive_points_dropped_total"
+ARCHIVE_SIZE = "pgque.exporter.archive_size_bytes"
+ARCHIVE_DELETED = "pgque.exporter.archive_files_deleted_total"
 RELOAD_SUCCESS = "pgque.exporter.config_reload_success"
 RELOAD_TIME = "pgque.exporter.config_reload_timestamp_seconds"
 LEADER = "pgque.exporter.leader"
@@ -87,15 +93,24 @@ class Telemetry:
         if (gone := self._targets.pop(database, None)) is not None:
             gone.close()
 
+    def watch_archive(self, archive: Archive) -> None:
+        """Show the books of the archive, and its size."""
+        ledger, files, show = archive.ledger, archive.files, self._show
+        show(ARCHIVE_POLLED, lambda: [(ledger.polled, None)])
+        show(ARCHIVE_WRITTEN, lambda: [(ledger.written, None)])
+        show(ARCHIVE_DROPPED, lambda: [(ledger.dropped[one], {"reason": one.value}) for one in Loss])
+        show(ARCHIVE_SIZE, lambda: [(files.size, None)])
+        show(ARCHIVE_DELETED, lambda: [(files.deleted, None)])
+
+    def _show(self, name: str, read: Callable[[], Iterable[tuple[int, Attributes]]]) -> None:
+        metric = self._catalogue[name]
+        counter = metric.type is MetricType.COUNTER
+        create = self._meter.create_observable_counter if counter else self._meter.create_observable_gauge
+        create(name, [lambda _: (Observation(*one) for one in read())], metric.unit, metric.help)
+
     def watch_otlp(self, ledger: Ledger, queued: Callable[[], int]) -> None:
         """Show the books of the OTLP sink; `queued` counts the points that it has not settled yet."""
-
-        def show(name: str, read: Callable[[], Iterable[tuple[int, Attributes]]]) -> None:
-            metric = self._catalogue[name]
-            counter = metric.type is MetricType.COUNTER
-            create = self._meter.create_observable_counter if counter else self._meter.create_observable_gauge
-            create(name, [lambda _: (Observation(*one) for one in read())], metric.unit, metric.help)
-
+        show = self._show
         show(POLLED_POINTS, lambda: [(ledger.polled, None)])
         show(SENT_POINTS, lambda: [(ledger.sent, None)])
         show(REJECTED_POINTS, lambda: [(ledger.rejected, None)])

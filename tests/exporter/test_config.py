@@ -106,7 +106,7 @@ MISTAKES = {
     "bad duration": (TARGET + "    timeout: 5 sec\n", 3, "timeout: '5 sec' is not a duration"),
     "duration too long": (f"interval: 25h\n{TARGET}", 1, "'25h' is out of range"),
     "zero duration": (f"\ninterval: 0s\n{TARGET}", 2, "'0s' is out of range"),
-    "number as a key": (f"5: x\n{TARGET}", 1, "unknown key 5. Known here: health_listen, "),
+    "number as a key": (f"5: x\n{TARGET}", 1, "unknown key 5. Known here: archive, health_listen, "),
     "number as a target's key": (TARGET + "    5: x\n", 3, "unknown key 5. Known here: discover, dsn"),
     "stale before the next poll ends": (
         f"stale_after: 24s\n{TARGET}",
@@ -244,10 +244,23 @@ MISTAKES = {
         4,
         "interval: '5' is not a duration",
     ),
+    "archive without a folder": (TARGET + "archive:\n  compress: true\n", 3, "directory is missing"),
+    "archive nowhere": (TARGET + "archive:\n  directory: ''\n", 4, "directory is empty"),
+    "archive's size": (TARGET + "archive:\n  directory: a\n  max_size: 10GB\n", 5, "'10GB' is not a size"),
+    "archive's files too small": (
+        TARGET + "archive:\n  directory: a\n  rotate_size: 1KiB\n",
+        5,
+        "rotate_size is below 1MiB",
+    ),
+    "archive too small": (
+        TARGET + "archive:\n  directory: a\n  max_size: 100MiB\n",
+        5,
+        "max_size is less than two files of rotate_size",
+    ),
     "leader without otlp": (
         TARGET + "leader:\n  dsn: dbname=x\n",
         3,
-        "leader decides who pushes, and otlp is missing",
+        "leader decides who pushes or archives, and otlp and archive are missing",
     ),
     "leader without dsn": (OTLP + "leader:\n  name: x\n", 5, "dsn is missing"),
     "leader's dsn": (OTLP + "leader:\n  dsn: nonsense\n", 6, "the dsn is not a libpq connection string"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from pgque_exporter import config, config_leader, config_limits, config_targets
+from pgque_exporter import config, config_archive, config_leader, config_limits, config_targets
 from tests.support.repository import ROOT, tracked_files
 
 # Put together here, so that this file doesn't hold them either.
@@ -57,7 +57,7 @@ def test_links_resolve() -> None:
     assert [link for document in documents for link in broken_links(document)] == []
 
 
-SECTIONS = ("targets", "otlp", "leader", "limits")
+SECTIONS = ("targets", "otlp", "archive", "leader", "limits")
 
 
 def test_the_readme_names_every_setting() -> None:
@@ -70,6 +70,7 @@ def test_the_readme_names_every_setting() -> None:
         ("targets[].", config_targets.RawTarget),
         ("targets[].discover.", config_targets.RawDiscover),
         ("otlp.", config._RawOtlp),
+        ("archive.", config_archive.RawArchive),
         ("limits.", config_limits.RawLimits),
         ("leader.", config_leader.RawLeader),
     ):

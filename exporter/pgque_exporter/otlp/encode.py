@@ -7,7 +7,7 @@ ones beyond a limit and stamp old values with the time of the push.
 from __future__ import annotations
 
 import struct
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
@@ -119,6 +119,10 @@ class SnapshotEncoder:
             return ()
         self._ended = True
         return self._marks(self._known, time_ns)
+
+    def starts(self, metric: Metric) -> Sequence[int]:
+        """When each series of a metric of the last snapshot began, in its order; Unix nanoseconds."""
+        return [known.start for known in self._known[metric].values()]
 
     def _replaced(self, origin: str | None) -> bool:
         """Whether another server answers than before; an unknown one is taken for the same."""

@@ -23,7 +23,7 @@ _LENGTH = 8  # bytes at most before a point, and more than enough
 Temporality = Literal["cumulative", "delta"]
 
 # The semantic conventions' names for what a contract label says.
-_CONVENTIONS = {
+CONVENTIONS = {
     "engine": "messaging.system",
     "queue": "messaging.destination.name",
     "consumer": "messaging.consumer.group.name",
@@ -140,7 +140,7 @@ def resource_message(attributes: Mapping[str, str]) -> bytes:
 
 def attributes_of(labels: Labels) -> list[KeyValue]:
     """The labels as attributes, and again under the names of the semantic conventions."""
-    conventions = ((_CONVENTIONS[name], value) for name, value in labels if name in _CONVENTIONS)
+    conventions = ((CONVENTIONS[name], value) for name, value in labels if name in CONVENTIONS)
     return _texts((*labels, *conventions))
 
 
