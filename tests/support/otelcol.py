@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pgque_exporter.demo.cluster import free_port
 from tests.support.collector import Collector, in_front_of_a_sink
 from tests.support.processes import Process
 from tests.support.repository import ROOT
@@ -67,6 +68,29 @@ def run_otelcol(folder: Path) -> Iterator[Collector]:
 
     with in_front_of_a_sink(make) as collector:
         yield collector
+
+
+@contextmanager
+def run_archiving_otelcol(folder: Path, archive: Path, *, compression: str = "") -> Iterator[str]:
+    """It, with the config that keeps metrics in a file; the address for OTLP over HTTP as a URL.
+
+    The file is complete once this has ended.
+    """
+    addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+    process = Process(
+        [otelcol_program(), "--config", SOURCES / "config-archive.yaml"],
+        log=folder / "otelcol.log",
+        env={
+            "OTLP_GRPC": addresses[0],
+            "OTLP_HTTP": addresses[1],
+            "ARCHIVE": str(archive),
+            "ARCHIVE_COMPRESSION": compression,
+        },
+        cwd=folder,
+    )
+    with process:
+        process.wait_for(lambda: "Everything is ready" in process.output(), "the collector is ready")
+        yield f"http://{addresses[1]}"
 
 
 def main() -> int:
