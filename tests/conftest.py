@@ -16,7 +16,7 @@ from tests.support.tools import Unavailable
 # The newest and the oldest are where things differ; the SQL itself must be right on each.
 SERVERS = ("pg18", "pg15")
 SERVERS_OF_SQL = (*SERVERS, "pg17", "pg16")
-SQL_SUITES = ("engine", "observability")
+SQL_SUITES = ("engine", "history", "observability")
 _IDLE_WATCH = pytest.StashKey[IdleWatch]()
 
 

@@ -12,9 +12,17 @@ from math import isfinite
 from typing import cast
 
 from pgque_exporter.catalogue import Catalogue, Metric, MetricType, Source
-from pgque_exporter.config_limits import Limits
+from pgque_exporter.config_targets import TargetConfig
 from pgque_exporter.histograms import BUCKET, HistogramRows, histogram_families, histogram_part
-from pgque_exporter.label_sets import BOUND, INVALID_LABEL, LONG_LABEL, MANY_LABELS, LabelSet, LabelSets
+from pgque_exporter.label_sets import (
+    BOUND,
+    INVALID_LABEL,
+    LONG_LABEL,
+    MANY_LABELS,
+    SUBJECT_LABELS,
+    LabelSet,
+    LabelSets,
+)
 from pgque_exporter.limits import TARGET_LIMIT, TOTAL_LIMIT, SeriesLimit
 from pgque_exporter.pack import MetricRows, Pack, PackRows
 from pgque_exporter.slices import slices
@@ -58,13 +66,9 @@ class Assembler:
     are looked at.
     """
 
-    def __init__(
-        self, database: str, labels: Labels, catalogue: Catalogue, limits: Limits, limit: SeriesLimit
-    ) -> None:
-        self._database = database
-        self._labels = labels
+    def __init__(self, target: TargetConfig, catalogue: Catalogue, limit: SeriesLimit) -> None:
+        self._target = target
         self._catalogue = catalogue
-        self._limits = limits
         self._limit = limit
         self._sets: dict[str, LabelSets] = {}  # by engine
         self._columns: dict[tuple[str, str], _Column] = {}  # by schema and metric
@@ -110,7 +114,7 @@ class Assembler:
         numbers, histograms, excess = self._limit.apply(numbers, histograms)
         self._forget(poll)
         return Snapshot(
-            database=self._database,
+            database=self._target.name,
             taken_at=taken_at,
             duration=time.monotonic() - started,
             families=numbers,
@@ -144,7 +148,7 @@ class Assembler:
         family = _repeated(metric, column, texts, values, words) if column is not None else None
         if family is None:
             sets = self._sets_of(pack).of(texts)
-            found = _collect(metric, sets, values, poll.dropped)
+            found = _collect(metric, self._allowed(metric), sets, values, poll.dropped)
             column = _column(sets, tuple(found))
             family = Family(metric, column.labels, tuple(found.values()))
             poll.learned = True
@@ -152,12 +156,15 @@ class Assembler:
         poll.used.append((pack.engine, poll.columns[key].texts))
         return family
 
+    def _allowed(self, metric: Metric) -> frozenset[str]:
+        """Labels that rows of the metric may have. Not every database may speak for the others."""
+        others = SUBJECT_LABELS if metric.source is Source.HISTORY and self._target.history else ()
+        return frozenset((*metric.labels, *others))
+
     def _sets_of(self, pack: Pack) -> LabelSets:
         sets = self._sets.get(pack.engine)
         if sets is None:
-            sets = self._sets[pack.engine] = LabelSets(
-                pack.engine, self._database, self._labels, self._limits
-            )
+            sets = self._sets[pack.engine] = LabelSets(pack.engine, self._target)
         return sets
 
     def _forget(self, poll: _Poll) -> None:
@@ -216,10 +223,13 @@ def _repeated(
 
 
 def _collect(
-    metric: Metric, sets: Sequence[LabelSet], values: Sequence[float | None], dropped: Counter[str]
+    metric: Metric,
+    allowed: frozenset[str],
+    sets: Sequence[LabelSet],
+    values: Sequence[float | None],
+    dropped: Counter[str],
 ) -> dict[Labels, float]:
     """The good rows of one metric; the others are counted."""
-    allowed = frozenset(metric.labels)
     found: dict[Labels, float] = {}
     for one, value in zip(sets, values, strict=True):
         if one.reason is not None:

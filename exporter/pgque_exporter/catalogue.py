@@ -28,6 +28,7 @@ class Source(StrEnum):
     CONTRACT = "contract"
     SCHEDULER = "scheduler"
     INSTRUMENTATION = "instrumentation"
+    HISTORY = "history"  # about any database, which its rows name
     SERVICE = "service"
 
 

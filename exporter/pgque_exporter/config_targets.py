@@ -41,6 +41,7 @@ class TargetConfig:
     packs: tuple[str, ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
     limits: Limits = DEFAULT_LIMITS
+    history: bool = False  # whether its rows of history may be about other databases
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,7 @@ class RawTarget(RawModel):
     packs: list[str] = Field(default=[])
     labels: dict[str, str] = Field(default={})
     discover: Annotated[RawDiscover | None, BeforeValidator(_switch)] = None
+    history: bool = False
 
 
 MODELS: Models = {("targets",): RawTarget, ("targets", "discover"): RawDiscover}
@@ -184,6 +186,12 @@ def build(written: Sequence[Entry], defaults: Defaults) -> Databases:
             )
         names.add(target.name)
         discover = entry.raw.discover
+        if target.history and (discover is not None or any(other.history for other in targets)):
+            # What two say of a third would be on the page twice.
+            raise UserError(
+                "history is for one database", where=entry.where(("history",)),
+                hint="leave it to the one that the pipeline publishes to",
+            )  # fmt: skip
         if discover is None:
             targets.append(target)
         else:
@@ -222,6 +230,7 @@ def _target(entry: Entry, defaults: Defaults) -> TargetConfig:
         packs=tuple(raw.packs),
         labels=_labels(raw.labels, where),
         limits=defaults.limits,
+        history=raw.history,
     )
 
 

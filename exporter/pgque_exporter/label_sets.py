@@ -6,11 +6,14 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pgque_exporter.config_limits import Limits
+from pgque_exporter.config_targets import TargetConfig
 from pgque_exporter.snapshot import Labels
 
 BOUND = "le"
-CONTRACT_LABELS = ("queue", "consumer", "check", "state", BOUND)
+SUBJECT_LABELS = ("engine", "database")  # which a row may name if it is history, of whatever database
+CONTRACT_LABELS = (
+    "queue", "consumer", "check", "state", "metric", "objective", "window", "table", BOUND,
+)  # fmt: skip
 INVALID_LABEL, LONG_LABEL, MANY_LABELS = "invalid_label", "label_too_long", "too_many_labels"
 
 
@@ -33,9 +36,11 @@ class LabelSets:
     It grows until told what is still in use: series that come and go must not fill the memory.
     """
 
-    def __init__(self, engine: str, database: str, labels: Labels, limits: Limits) -> None:
-        self._first = (("engine", engine), ("database", database), *labels)
-        self._limits = limits
+    def __init__(self, engine: str, target: TargetConfig) -> None:
+        self._subject = (("engine", engine), ("database", target.name))
+        self._first = (*self._subject, *target.labels)
+        self._own = target.labels
+        self._limits = target.limits
         self._known: dict[str, LabelSet] = {}
         self._pairs: dict[tuple[str, str], tuple[str, str]] = {}
         self._names: dict[tuple[str, ...], frozenset[str]] = {}
@@ -66,12 +71,16 @@ class LabelSets:
         if not isinstance(given, dict) or not all(_is_label(*pair) for pair in given.items()):
             return _unusable(text, INVALID_LABEL)
         # An empty value is the same as no label to Prometheus, and so must not make a second series.
-        names = tuple(name for name in CONTRACT_LABELS if given.get(name))
+        names = tuple(name for name in (*SUBJECT_LABELS, *CONTRACT_LABELS) if given.get(name))
         if any(len(given[name]) > self._limits.label_length for name in names):
             return _unusable(text, LONG_LABEL)
         # The same queue stands in many label sets: one pair for all of them is a third of the memory.
-        own = (self._pairs.setdefault(pair, pair) for pair in ((name, given[name]) for name in names))
+        own = tuple(self._pairs.setdefault(pair, pair) for pair in ((name, given[name]) for name in names))
         labels = (*self._first, *own)
+        if names and names[0] in SUBJECT_LABELS:
+            subject = dict(self._subject) | {name: given[name] for name in SUBJECT_LABELS if given.get(name)}
+            others = (pair for pair in own if pair[0] not in SUBJECT_LABELS)
+            labels = (*subject.items(), *self._own, *others)
         if len(labels) > self._limits.labels:
             return _unusable(text, MANY_LABELS)
         return LabelSet(text, labels, self._names.setdefault(names, frozenset(names)))
@@ -82,7 +91,7 @@ def _unusable(text: str, reason: str) -> LabelSet:
 
 
 def _is_label(name: str, value: object) -> bool:
-    if name not in CONTRACT_LABELS or not isinstance(value, str):
+    if name not in (*SUBJECT_LABELS, *CONTRACT_LABELS) or not isinstance(value, str):
         return False
     try:
         value.encode()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pgque_exporter.catalogue import Source
 from pgque_exporter.health import by_urgency, worst
 from pgque_exporter.snapshot import HealthCheck, Snapshot
 from pgque_exporter.state_sets import HEALTH_STATE, HEALTH_STATUS
@@ -42,7 +43,8 @@ def queues(snapshot: Snapshot) -> tuple[QueueView, ...]:
     consumers: dict[_Key, dict[str, dict[str, float]]] = {}
     for family in snapshot.families:
         # Health is told of more than queues: what has nothing else to tell isn't one.
-        if family.metric.name in (HEALTH_STATE, HEALTH_STATUS):
+        # And history is of any database.
+        if family.metric.name in (HEALTH_STATE, HEALTH_STATUS) or family.metric.source is Source.HISTORY:
             continue
         for series in family.series:
             labels = dict(series.labels)

@@ -149,7 +149,7 @@ class Poller:
         self._redact = redact
         budget = budget if budget is not None else SeriesBudget(config.limits.series)
         limit = SeriesLimit(config.name, config.limits, budget)
-        self._assembler = Assembler(config.name, config.labels, catalogue, config.limits, limit)
+        self._assembler = Assembler(config, catalogue, limit)
         self._connection: Connection | None = None
 
     async def poll(self, stopping: asyncio.Task[bool] | None = None) -> PollResult:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgque_exporter.assembly import Assembler
-from pgque_exporter.config import Limits
+from pgque_exporter.config import Limits, TargetConfig
 from pgque_exporter.exposition import SampleWriter
 from pgque_exporter.limits import SeriesBudget, SeriesLimit
 from pgque_exporter.pack import SEPARATOR, MetricRows, Pack, PackRows
@@ -25,7 +25,8 @@ Seen = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 def assembler() -> Assembler:
-    return Assembler("shop", (), CATALOGUE, Limits(), SeriesLimit("shop", Limits(), SeriesBudget(10**6)))
+    limit = SeriesLimit("shop", Limits(), SeriesBudget(10**6))
+    return Assembler(TargetConfig("shop", ""), CATALOGUE, limit)
 
 
 def labels(**given: str) -> str:

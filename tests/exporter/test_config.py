@@ -244,6 +244,16 @@ MISTAKES = {
         4,
         "interval: '5' is not a duration",
     ),
+    "two histories": (
+        "targets:\n  - {dsn: dbname=a, history: true}\n  - {dsn: dbname=b, history: true}\n",
+        3,
+        "history is for one database",
+    ),
+    "history of a whole server": (
+        "targets:\n  - dsn: dbname=a\n    history: true\n    discover: true\n",
+        3,
+        "history is for one database",
+    ),
     "archive without a folder": (TARGET + "archive:\n  compress: true\n", 3, "directory is missing"),
     "archive nowhere": (TARGET + "archive:\n  directory: ''\n", 4, "directory is empty"),
     "archive's size": (TARGET + "archive:\n  directory: a\n  max_size: 10GB\n", 5, "'10GB' is not a size"),

@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from pgque_exporter.assembly import Assembler
 from pgque_exporter.catalogue import MetricType, Source
-from pgque_exporter.config import Limits
+from pgque_exporter.config import Limits, TargetConfig
 from pgque_exporter.exposition import Format, SampleWriter, page_parts
 from pgque_exporter.label_sets import CONTRACT_LABELS
 from pgque_exporter.limits import SeriesBudget, SeriesLimit
@@ -63,7 +63,7 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 def assembler() -> Assembler:
     limit = SeriesLimit("shop", LIMITS, SeriesBudget(LIMITS.series))
-    return Assembler("shop", (), CATALOGUE, LIMITS, limit)
+    return Assembler(TargetConfig("shop", "", limits=LIMITS), CATALOGUE, limit)
 
 
 def snapshot_of(rows: Sequence[tuple[str, str, str | None]], assembler: Assembler) -> Snapshot:

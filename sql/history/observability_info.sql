@@ -1,0 +1,12 @@
+-- How the service finds this pack. Its rows name the engine and database that they are about.
+create or replace function pgque_history.observability_info()
+returns table (engine text, engine_version text, pack_version text)
+language sql
+stable
+set search_path = pg_catalog, pg_temp
+as $$
+    select 'history', '', '{version}'
+$$;
+
+revoke all on function pgque_history.observability_info() from public;
+grant execute on function pgque_history.observability_info() to pgque_monitor;
