@@ -1,5 +1,5 @@
 """The SQL that ships with the package: queue engines, one observability pack per engine, and what
-instruments it where there is such a thing.
+instruments it where there is such a thing; and the tables for the history that the pipeline publishes.
 
 An installed wheel carries the files as package data; in a checkout they stand in `sql/`. A folder's
 name is the name of the engine, and nothing else about engines is known here.
@@ -14,6 +14,7 @@ from pathlib import Path
 from pgque_exporter.errors import UserError
 
 _PACKS = "observability"
+_HISTORY = "history"
 _INSTRUMENTATION = "instrumentation"
 _INSTALL = "install.sql"
 _UNINSTALL = "uninstall.sql"
@@ -37,7 +38,7 @@ def packs() -> tuple[str, ...]:
 
 def engines() -> tuple[str, ...]:
     """Queue engines that we ship ourselves, in alphabetical order."""
-    return _installable(sql_root())
+    return tuple(name for name in _installable(sql_root()) if name != _HISTORY)
 
 
 def pack_install_sql(engine: str) -> str:
@@ -73,6 +74,16 @@ def engine_install_sql(engine: str) -> str:
 def engine_uninstall_sql(engine: str) -> str:
     """The script that removes the queue engine with all its queues and events."""
     return _read(_engine(engine).joinpath(_UNINSTALL))
+
+
+def history_install_sql() -> str:
+    """The script that makes the tables for published history; keeps what is in them when run again."""
+    return _read(sql_root().joinpath(_HISTORY, _INSTALL))
+
+
+def history_uninstall_sql() -> str:
+    """The script that removes published history and its tables."""
+    return _read(sql_root().joinpath(_HISTORY, _UNINSTALL))
 
 
 def verify_sql() -> str:

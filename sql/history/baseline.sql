@@ -1,6 +1,6 @@
 -- What is normal for a metric of a queue or consumer in each hour of the week: median and band. An empty
 -- queue or consumer means that the metric is of something larger.
-create table if not exists pgque_history.baseline (
+create table if not exists queue_history.baseline (
     engine text not null,
     database text not null,
     queue text not null default '',
@@ -15,6 +15,6 @@ create table if not exists pgque_history.baseline (
 );
 
 -- A poll reads one hour of the 168.
-create index if not exists baseline_hour_of_week_idx on pgque_history.baseline (hour_of_week);
+create index if not exists baseline_hour_of_week_idx on queue_history.baseline (hour_of_week);
 
-grant select on table pgque_history.baseline to pgque_monitor;
+grant select on table queue_history.baseline to pgque_monitor;

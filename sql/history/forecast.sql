@@ -1,6 +1,6 @@
 -- When a consumer's lag will pass its queue's rotation period, if it goes on as in its newest hours: seconds
 -- after the publication's as_of, and the ends of a 95 % interval. NULL: not at that pace.
-create table if not exists pgque_history.forecast (
+create table if not exists queue_history.forecast (
     engine text not null,
     database text not null,
     queue text not null,
@@ -12,4 +12,4 @@ create table if not exists pgque_history.forecast (
     primary key (engine, database, queue, consumer)
 );
 
-grant select on table pgque_history.forecast to pgque_monitor;
+grant select on table queue_history.forecast to pgque_monitor;

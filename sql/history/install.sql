@@ -27,16 +27,16 @@ $$;
 
 -- What the pipeline makes of months of metrics, back in PostgreSQL: a pack of its own, which the service
 -- polls where a target says `history: true`. Whoever may write here says what is normal for every database.
-create schema if not exists pgque_history;
-comment on schema pgque_history is 'pgque_exporter history 0.1.0';
-revoke all on schema pgque_history from public;
-grant usage on schema pgque_history to pgque_monitor;
+create schema if not exists queue_history;
+comment on schema queue_history is 'pgque_exporter history 0.1.0';
+revoke all on schema queue_history from public;
+grant usage on schema queue_history to pgque_monitor;
 
 -- ---- sql/history/publication.sql
 
 -- When each table was published last, what it rests on, and until when it may be shown: a forecast of
 -- yesterday is none.
-create table if not exists pgque_history.publication (
+create table if not exists queue_history.publication (
     table_name text primary key check (table_name in ('baseline', 'slo', 'forecast')),
     published_at timestamptz not null default now(),
     as_of timestamptz not null,        -- newest metric that is in it
@@ -44,13 +44,13 @@ create table if not exists pgque_history.publication (
     time_zone text not null default 'UTC'  -- that of the hours of a week
 );
 
-grant select on table pgque_history.publication to pgque_monitor;
+grant select on table queue_history.publication to pgque_monitor;
 
 -- ---- sql/history/baseline.sql
 
 -- What is normal for a metric of a queue or consumer in each hour of the week: median and band. An empty
 -- queue or consumer means that the metric is of something larger.
-create table if not exists pgque_history.baseline (
+create table if not exists queue_history.baseline (
     engine text not null,
     database text not null,
     queue text not null default '',
@@ -65,15 +65,15 @@ create table if not exists pgque_history.baseline (
 );
 
 -- A poll reads one hour of the 168.
-create index if not exists baseline_hour_of_week_idx on pgque_history.baseline (hour_of_week);
+create index if not exists baseline_hour_of_week_idx on queue_history.baseline (hour_of_week);
 
-grant select on table pgque_history.baseline to pgque_monitor;
+grant select on table queue_history.baseline to pgque_monitor;
 
 -- ---- sql/history/slo.sql
 
 -- How each objective was kept over windows that end at the newest data: share that was good, and how fast
 -- the error budget burns.
-create table if not exists pgque_history.slo (
+create table if not exists queue_history.slo (
     objective text not null,
     window_hours integer not null check (window_hours > 0),
     engine text not null,
@@ -87,13 +87,13 @@ create table if not exists pgque_history.slo (
     primary key (objective, window_hours, engine, database, queue, consumer)
 );
 
-grant select on table pgque_history.slo to pgque_monitor;
+grant select on table queue_history.slo to pgque_monitor;
 
 -- ---- sql/history/forecast.sql
 
 -- When a consumer's lag will pass its queue's rotation period, if it goes on as in its newest hours: seconds
 -- after the publication's as_of, and the ends of a 95 % interval. NULL: not at that pace.
-create table if not exists pgque_history.forecast (
+create table if not exists queue_history.forecast (
     engine text not null,
     database text not null,
     queue text not null,
@@ -105,12 +105,12 @@ create table if not exists pgque_history.forecast (
     primary key (engine, database, queue, consumer)
 );
 
-grant select on table pgque_history.forecast to pgque_monitor;
+grant select on table queue_history.forecast to pgque_monitor;
 
 -- ---- sql/history/observability_info.sql
 
 -- How the service finds this pack. Its rows name the engine and database that they are about.
-create or replace function pgque_history.observability_info()
+create or replace function queue_history.observability_info()
 returns table (engine text, engine_version text, pack_version text)
 language sql
 stable
@@ -119,13 +119,13 @@ as $$
     select 'history', '', '0.1.0'
 $$;
 
-revoke all on function pgque_history.observability_info() from public;
-grant execute on function pgque_history.observability_info() to pgque_monitor;
+revoke all on function queue_history.observability_info() from public;
+grant execute on function queue_history.observability_info() to pgque_monitor;
 
 -- ---- sql/history/health_checks.sql
 
 -- The checks that this pack makes of queues and consumers: none. What is abnormal is an alert's to say.
-create or replace function pgque_history.health_checks()
+create or replace function queue_history.health_checks()
 returns table (check_name text, subject text, meaning text)
 language sql
 stable
@@ -134,13 +134,13 @@ as $$
     select '', '', '' where false
 $$;
 
-revoke all on function pgque_history.health_checks() from public;
-grant execute on function pgque_history.health_checks() to pgque_monitor;
+revoke all on function queue_history.health_checks() from public;
+grant execute on function queue_history.health_checks() to pgque_monitor;
 
 -- ---- sql/history/queue_health.sql
 
 -- See health_checks(): nothing is checked here.
-create or replace function pgque_history.queue_health()
+create or replace function queue_history.queue_health()
 returns table (queue_name text, check_name text, status text, detail text)
 language sql
 stable
@@ -149,14 +149,14 @@ as $$
     select '', '', '', '' where false
 $$;
 
-revoke all on function pgque_history.queue_health() from public;
-grant execute on function pgque_history.queue_health() to pgque_monitor;
+revoke all on function queue_history.queue_health() from public;
+grant execute on function queue_history.queue_health() to pgque_monitor;
 
 -- ---- sql/history/otel_metrics.sql
 
 -- What is normal at this hour, how promises are kept, when rotation will be blocked, and how old that
 -- knowledge is. A table whose time is over is left out: better nothing than an old forecast.
-create or replace function pgque_history.otel_metrics()
+create or replace function queue_history.otel_metrics()
 returns table (metric_name text, metric_type text, value double precision, labels jsonb)
 language sql
 stable
@@ -164,7 +164,7 @@ set search_path = pg_catalog, pg_temp
 as $$
     with valid as materialized (
         select table_name, time_zone
-        from pgque_history.publication
+        from queue_history.publication
         where valid_until > now()
     ),
     this_hour as materialized (
@@ -182,7 +182,7 @@ as $$
                 'engine', b.engine, 'database', b.database, 'queue', b.queue, 'consumer', b.consumer,
                 'metric', b.metric
             ) as labels
-        from pgque_history.baseline as b
+        from queue_history.baseline as b
         where b.hour_of_week = (select hour_of_week::smallint from this_hour)
     ),
     slo as (
@@ -192,7 +192,7 @@ as $$
                 'engine', s.engine, 'database', s.database, 'queue', s.queue, 'consumer', s.consumer,
                 'objective', s.objective, 'window', s.window_hours || 'h'
             ) as labels
-        from pgque_history.slo as s
+        from queue_history.slo as s
         where exists (select from valid where table_name = 'slo')
     ),
     forecast as (
@@ -202,7 +202,7 @@ as $$
             jsonb_build_object(
                 'engine', f.engine, 'database', f.database, 'queue', f.queue, 'consumer', f.consumer
             ) as labels
-        from pgque_history.forecast as f
+        from queue_history.forecast as f
         where exists (select from valid where table_name = 'forecast')
     )
     select v.metric_name, 'gauge', v.value, b.labels
@@ -235,10 +235,10 @@ as $$
     select
         'pgque.history.as_of_timestamp_seconds', 'gauge', extract(epoch from p.as_of),
         jsonb_build_object('table', p.table_name)
-    from pgque_history.publication as p
+    from queue_history.publication as p
 $$;
 
-revoke all on function pgque_history.otel_metrics() from public;
-grant execute on function pgque_history.otel_metrics() to pgque_monitor;
+revoke all on function queue_history.otel_metrics() from public;
+grant execute on function queue_history.otel_metrics() to pgque_monitor;
 
 commit;

@@ -1,6 +1,6 @@
 -- What is normal at this hour, how promises are kept, when rotation will be blocked, and how old that
 -- knowledge is. A table whose time is over is left out: better nothing than an old forecast.
-create or replace function pgque_history.otel_metrics()
+create or replace function queue_history.otel_metrics()
 returns table (metric_name text, metric_type text, value double precision, labels jsonb)
 language sql
 stable
@@ -8,7 +8,7 @@ set search_path = pg_catalog, pg_temp
 as $$
     with valid as materialized (
         select table_name, time_zone
-        from pgque_history.publication
+        from queue_history.publication
         where valid_until > now()
     ),
     this_hour as materialized (
@@ -26,7 +26,7 @@ as $$
                 'engine', b.engine, 'database', b.database, 'queue', b.queue, 'consumer', b.consumer,
                 'metric', b.metric
             ) as labels
-        from pgque_history.baseline as b
+        from queue_history.baseline as b
         where b.hour_of_week = (select hour_of_week::smallint from this_hour)
     ),
     slo as (
@@ -36,7 +36,7 @@ as $$
                 'engine', s.engine, 'database', s.database, 'queue', s.queue, 'consumer', s.consumer,
                 'objective', s.objective, 'window', s.window_hours || 'h'
             ) as labels
-        from pgque_history.slo as s
+        from queue_history.slo as s
         where exists (select from valid where table_name = 'slo')
     ),
     forecast as (
@@ -46,7 +46,7 @@ as $$
             jsonb_build_object(
                 'engine', f.engine, 'database', f.database, 'queue', f.queue, 'consumer', f.consumer
             ) as labels
-        from pgque_history.forecast as f
+        from queue_history.forecast as f
         where exists (select from valid where table_name = 'forecast')
     )
     select v.metric_name, 'gauge', v.value, b.labels
@@ -79,8 +79,8 @@ as $$
     select
         'pgque.history.as_of_timestamp_seconds', 'gauge', extract(epoch from p.as_of),
         jsonb_build_object('table', p.table_name)
-    from pgque_history.publication as p
+    from queue_history.publication as p
 $$;
 
-revoke all on function pgque_history.otel_metrics() from public;
-grant execute on function pgque_history.otel_metrics() to pgque_monitor;
+revoke all on function queue_history.otel_metrics() from public;
+grant execute on function queue_history.otel_metrics() to pgque_monitor;

@@ -1,5 +1,5 @@
 -- See health_checks(): nothing is checked here.
-create or replace function pgque_history.queue_health()
+create or replace function queue_history.queue_health()
 returns table (queue_name text, check_name text, status text, detail text)
 language sql
 stable
@@ -8,5 +8,5 @@ as $$
     select '', '', '', '' where false
 $$;
 
-revoke all on function pgque_history.queue_health() from public;
-grant execute on function pgque_history.queue_health() to pgque_monitor;
+revoke all on function queue_history.queue_health() from public;
+grant execute on function queue_history.queue_health() to pgque_monitor;

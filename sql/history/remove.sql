@@ -1,2 +1,2 @@
 -- All of it: what was published can be published again.
-drop schema if exists pgque_history cascade;
+drop schema if exists queue_history cascade;

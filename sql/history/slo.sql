@@ -1,6 +1,6 @@
 -- How each objective was kept over windows that end at the newest data: share that was good, and how fast
 -- the error budget burns.
-create table if not exists pgque_history.slo (
+create table if not exists queue_history.slo (
     objective text not null,
     window_hours integer not null check (window_hours > 0),
     engine text not null,
@@ -14,4 +14,4 @@ create table if not exists pgque_history.slo (
     primary key (objective, window_hours, engine, database, queue, consumer)
 );
 
-grant select on table pgque_history.slo to pgque_monitor;
+grant select on table queue_history.slo to pgque_monitor;

@@ -8,6 +8,6 @@ set local search_path = pg_catalog, pg_temp;
 -- ---- sql/history/remove.sql
 
 -- All of it: what was published can be published again.
-drop schema if exists pgque_history cascade;
+drop schema if exists queue_history cascade;
 
 commit;

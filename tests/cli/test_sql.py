@@ -439,6 +439,32 @@ def test_what_is_printed_works_in_psql(database: Database, login: str, run: Run)
     assert catalog_of(connection) == before
 
 
+def test_tables_for_history_come_and_go(run: Run, pack_database: Database, login: str) -> None:
+    connection = pack_database.connect()
+    before = catalog_of(connection)
+    where = ("--dsn", pack_database.dsn())
+    for _ in range(2):
+        code, out, _ = run("sql", "install", "--history", "--grant-to", login, *where)
+        assert (code, "tables for history installed" in out) == (0, True)
+    assert value(connection, "select count(*) from queue_history.otel_metrics()") == 0
+    assert run("sql", "verify", *where)[0] == 0, "they are no engine's pack"
+    assert run("sql", "uninstall", "--history", *where)[0] == 0
+    assert catalog_of(connection) == before
+    script = run("sql", "print", "--history")[1]
+    connection.execute(script.encode())
+    connection.execute(run("sql", "print", "--history", "--uninstall")[1].encode())
+    assert catalog_of(connection) == before
+
+
+@pytest.mark.parametrize("other", ["--engine=pgque", "--with-queue", "--instrument"])
+@pytest.mark.parametrize("action", ["install", "uninstall", "print"])
+def test_history_goes_alone(run: Run, action: str, other: str) -> None:
+    where = () if action == "print" else ("--dsn", "host=127.0.0.1 port=1")
+    code, out, error = run("sql", action, "--history", other, *where)
+    assert (code, out) == (2, "")
+    assert "--history goes without" in error
+
+
 def test_a_reader_that_goes_away_is_no_error() -> None:
     script = f"{sys.executable} -m pgque_exporter sql print --with-queue | head -n 1"
     result = subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, check=True)

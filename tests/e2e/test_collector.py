@@ -16,8 +16,9 @@ from tests.support.tools import Unavailable
 
 CATALOGUE = load()
 CONTRACT = {metric.name: metric for metric in CATALOGUE if metric.source is Source.CONTRACT}
-# Configured by environment alone, the service has neither.
+# Configured by environment alone, the service has none of these.
 OF_FILES_AND_LEADERS = {
+    *(name for name in (metric.name for metric in CATALOGUE) if name.startswith("pgque.exporter.archive_")),
     "pgque.exporter.config_reload_success",
     "pgque.exporter.config_reload_timestamp_seconds",
     "pgque.exporter.leader",

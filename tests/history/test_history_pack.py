@@ -35,14 +35,14 @@ def publish(connection: psycopg.Connection[Any], table: str, *rows: tuple[Any, .
     now = datetime.now(UTC)
     given = {"as_of": now, "valid_until": now + timedelta(hours=1), "time_zone": "UTC", **options}
     connection.execute(
-        "insert into pgque_history.publication (table_name, as_of, valid_until, time_zone)"
+        "insert into queue_history.publication (table_name, as_of, valid_until, time_zone)"
         " values (%s, %s, %s, %s) on conflict (table_name) do update set as_of = excluded.as_of,"
         " valid_until = excluded.valid_until, time_zone = excluded.time_zone",
         (table, given["as_of"], given["valid_until"], given["time_zone"]),
     )
     for row in rows:
         marks = ", ".join(["%s"] * len(row))
-        connection.execute(f"insert into pgque_history.{table} values ({marks})".encode(), row)
+        connection.execute(f"insert into queue_history.{table} values ({marks})".encode(), row)
 
 
 def seen(result: PollResult) -> Series:
@@ -132,7 +132,7 @@ def test_history_can_not_pose_as_a_queue_of_another_database(
     history: psycopg.Connection[Any], database: Database
 ) -> None:
     history.execute(
-        "create or replace function pgque_history.otel_metrics()"
+        "create or replace function queue_history.otel_metrics()"
         " returns table (metric_name text, metric_type text, value double precision, labels jsonb)"
         " language sql stable as $$ select 'pgque.queue.depth', 'gauge', 1.0::double precision,"
         """ '{"engine": "pgque", "database": "shop", "queue": "orders"}'::jsonb $$"""
@@ -146,10 +146,10 @@ def test_installing_again_keeps_what_was_published_and_removing_leaves_nothing(
 ) -> None:
     publish(history, "slo", ("freshness", 720, *SUBJECT, 0.99, 0.995, 0.5, 0.5))
     history.execute(INSTALL.encode())
-    assert history.execute("select count(*) from pgque_history.slo").fetchone() == (1,)
+    assert history.execute("select count(*) from queue_history.slo").fetchone() == (1,)
     for _ in range(2):
         history.execute(UNINSTALL.encode())
-        assert history.execute("select to_regnamespace('pgque_history')").fetchone() == (None,)
+        assert history.execute("select to_regnamespace('queue_history')").fetchone() == (None,)
 
 
 def test_who_monitors_may_read_and_nobody_else_may(history: psycopg.Connection[Any]) -> None:
@@ -157,14 +157,14 @@ def test_who_monitors_may_read_and_nobody_else_may(history: psycopg.Connection[A
         """
         select p.proname, has_function_privilege('pgque_monitor', p.oid, 'execute'),
             exists (select from aclexplode(p.proacl) as a where a.grantee = 0)
-        from pg_proc p where p.pronamespace = 'pgque_history'::regnamespace
+        from pg_proc p where p.pronamespace = 'queue_history'::regnamespace
         """
     ).fetchall()
     assert len(rights) == 4
     assert {row[1:] for row in rights} == {(True, False)}
     history.execute("set role pgque_monitor")
-    history.execute("select * from pgque_history.otel_metrics()")
-    for statement in ("delete from pgque_history.slo", "create table pgque_history.x ()"):
+    history.execute("select * from queue_history.otel_metrics()")
+    for statement in ("delete from queue_history.slo", "create table queue_history.x ()"):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             history.execute(statement.encode())
 
@@ -172,16 +172,16 @@ def test_who_monitors_may_read_and_nobody_else_may(history: psycopg.Connection[A
 def test_a_poll_reads_one_hour_of_the_week(history: psycopg.Connection[Any]) -> None:
     publish(history, "baseline")
     history.execute(
-        "insert into pgque_history.baseline select 'pgque', 'shop', 'q' || q, '', 'm', h, 1, 0, 2, 4"
+        "insert into queue_history.baseline select 'pgque', 'shop', 'q' || q, '', 'm', h, 1, 0, 2, 4"
         " from generate_series(1, 200) as q, generate_series(0, 167) as h"
     )
-    history.execute("analyze pgque_history.baseline")
+    history.execute("analyze queue_history.baseline")
     read = "select coalesce(sum(idx_tup_read), 0) from pg_stat_user_indexes where relname = 'baseline'"
     scans = "select seq_scan from pg_stat_user_tables where relname = 'baseline'"
     flush = "select pg_stat_force_next_flush()"
     history.execute(flush)
     before = [history.execute(query).fetchone() for query in (read, scans)]
-    rows = history.execute("select count(*) from pgque_history.otel_metrics()").fetchone()
+    rows = history.execute("select count(*) from queue_history.otel_metrics()").fetchone()
     history.execute(flush)
     after = [history.execute(query).fetchone() for query in (read, scans)]
     assert rows == (601,)

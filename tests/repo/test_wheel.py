@@ -35,7 +35,7 @@ def test_it_holds_every_file_of_the_package_and_all_sql(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         packed = {name for name in archive.namelist() if ".dist-info/" not in name}
     sources = tracked_files("exporter/pgque_exporter")
-    sql = tracked_files("sql/pgque", "sql/observability")
+    sql = tracked_files("sql/pgque", "sql/observability", "sql/history")
     assert sources
     assert sql
     wanted = {path.relative_to(ROOT / "exporter").as_posix() for path in sources}

@@ -41,6 +41,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _engine_option(install, "only the pack of this engine (default: of every engine found)")
     _queue_option(install, "first install the queue engine itself")
     _instrument_option(install, "also count what the engine doesn't remember, by triggers on its tables")
+    _history_option(install, "instead, make the tables that the pipeline publishes to")
     _grant_option(install)
     add_config_options(install)
     install.set_defaults(act=_install)
@@ -50,9 +51,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="remove the pack of one engine",
         description=f"Removes a pack. The engine, its data and the role {MONITOR_ROLE} stay.",
     )
-    _engine_option(uninstall, "the engine whose pack is removed", required=True)
+    _engine_option(uninstall, "the engine whose pack is removed")
     _queue_option(uninstall, "also remove the queue engine with ALL its queues and events; needs --force")
     _instrument_option(uninstall, "only the instrumentation; the pack stays")
+    _history_option(uninstall, "instead, remove what the pipeline has published")
     uninstall.add_argument("--force", action="store_true", help="really delete queues and events")
     add_config_options(uninstall)
     uninstall.set_defaults(act=_uninstall)
@@ -74,6 +76,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _engine_option(printing, "the engine whose pack is printed")
     _queue_option(printing, "the queue engine's SQL too")
     _instrument_option(printing, "its instrumentation too; of what removes it, only the instrumentation's")
+    _history_option(printing, "instead, the tables that the pipeline publishes to")
     _grant_option(printing)
     printing.add_argument("--uninstall", action="store_true", help="the SQL that removes it instead")
     printing.add_argument("--debug", action="store_true", help=argparse.SUPPRESS)
@@ -86,8 +89,8 @@ def execute(arguments: argparse.Namespace) -> int:
     return action(arguments)
 
 
-def _engine_option(parser: argparse.ArgumentParser, text: str, *, required: bool = False) -> None:
-    parser.add_argument("--engine", metavar="NAME", required=required, help=text)
+def _engine_option(parser: argparse.ArgumentParser, text: str) -> None:
+    parser.add_argument("--engine", metavar="NAME", help=text)
 
 
 def _queue_option(parser: argparse.ArgumentParser, text: str) -> None:
@@ -96,6 +99,10 @@ def _queue_option(parser: argparse.ArgumentParser, text: str) -> None:
 
 def _instrument_option(parser: argparse.ArgumentParser, text: str) -> None:
     parser.add_argument("--instrument", action="store_true", help=text)
+
+
+def _history_option(parser: argparse.ArgumentParser, text: str) -> None:
+    parser.add_argument("--history", action="store_true", help=text)
 
 
 def _grant_option(parser: argparse.ArgumentParser) -> None:
@@ -117,7 +124,31 @@ class _Refused(UserError):
         self.absent = absent
 
 
+def _history_alone(arguments: argparse.Namespace, action: str) -> bool:
+    """Whether it is history that is meant; it belongs to no engine."""
+    if arguments.history and (arguments.engine is not None or arguments.with_queue or arguments.instrument):
+        what = "--history goes without --engine, --with-queue and --instrument"
+        raise UserError(what, where=f"sql {action}", hint="run the command once for each")
+    return bool(arguments.history)
+
+
+def _install_history(arguments: argparse.Namespace) -> int:
+    async def install(session: _Session) -> int:
+        if arguments.grant_to is not None:
+            await session.require_role(arguments.grant_to)
+        await session.run(sqlfiles.history_install_sql())
+        session.say("tables for history installed")
+        if arguments.grant_to is not None:
+            await session.run(_grant(arguments.grant_to))
+            session.say(f"{MONITOR_ROLE} granted to {arguments.grant_to}")
+        return 0
+
+    return _in_each_database(arguments, install)
+
+
 def _install(arguments: argparse.Namespace) -> int:
+    if _history_alone(arguments, "install"):
+        return _install_history(arguments)
     chosen = _chosen(arguments.engine)
     queue = _queue_engine(arguments.engine) if arguments.with_queue else None
     if arguments.instrument and arguments.engine is not None:
@@ -162,7 +193,21 @@ def _none_found(session: _Session, absent: Sequence[_Refused]) -> UserError:
     return _Refused("no queue engine found", where=session.name, hint=f"there are packs for {known}")
 
 
+def _uninstall_history(arguments: argparse.Namespace) -> int:
+    async def uninstall(session: _Session) -> int:
+        await session.run(sqlfiles.history_uninstall_sql())
+        session.say("history and its tables removed")
+        return 0
+
+    return _in_each_database(arguments, uninstall)
+
+
 def _uninstall(arguments: argparse.Namespace) -> int:
+    if _history_alone(arguments, "uninstall"):
+        return _uninstall_history(arguments)
+    if arguments.engine is None:
+        hint = f"choose with --engine: {', '.join(sqlfiles.packs())}; or --history"
+        raise UserError("which pack?", where="sql uninstall", hint=hint)
     chosen = _chosen(arguments.engine)
     queue = _queue_engine(arguments.engine) if arguments.with_queue else None
     if queue is not None and not arguments.force:
@@ -235,6 +280,11 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 
 def _print(arguments: argparse.Namespace) -> int:
+    if _history_alone(arguments, "print"):
+        script = sqlfiles.history_uninstall_sql() if arguments.uninstall else sqlfiles.history_install_sql()
+        grant = _grant(arguments.grant_to) if arguments.grant_to is not None else ""
+        sys.stdout.buffer.write(f"{script}{grant}".encode())
+        return 0
     engine = arguments.engine
     queue = _queue_engine(engine) if arguments.with_queue else None
     if engine is None and queue is None and len(sqlfiles.packs()) > 1:
@@ -291,13 +341,14 @@ def _grant(role: str) -> str:
 # --- one database --------------------------------------------------------------------------------
 
 # Schemas that have a function of this name, by which a pack or its instrumentation is known. Nothing of
-# theirs is called here.
+# theirs is called here. Published history looks like a pack to the service, and is none of an engine.
 _SCHEMAS = """
 select n.nspname::text
 from pg_catalog.pg_proc p
 join pg_catalog.pg_namespace n on n.oid = p.pronamespace
 where p.proname = %(function)s
   and p.pronargs = 0
+  and n.nspname <> 'queue_history'
   and (%(engine)s::text is null or n.nspname in (%(engine)s, %(engine)s || '_observability'))
 order by 1
 """
