@@ -26,6 +26,8 @@ DPKG_STATUS = Path("/var/lib/dpkg/status")
 PROGRAMS = {
     "prometheus": "prometheus",
     "promtool": "prometheus",
+    "prometheus-alertmanager": "prometheus-alertmanager",
+    "amtool": "prometheus-alertmanager",
     "pgbouncer": "pgbouncer",
     "pgqd": "pgqd",
     "prometheus-postgres-exporter": "prometheus-postgres-exporter",
