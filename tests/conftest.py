@@ -8,6 +8,7 @@ import pytest
 
 from pgque_exporter.demo.cluster import Cluster
 from pgque_exporter.errors import UserError
+from tests.alerts.delays import show_delays
 from tests.faults.costs import show_costs
 from tests.support.database import ENGINE_INSTALL, PACK_INSTALL, Database, installation, new_database
 from tests.support.idle_watch import IdleWatch
@@ -43,8 +44,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say what the faults cost; here, since a run with several workers reads no other conftest.py itself."""
+    """Say what was measured; here, since a run with several workers reads no other conftest.py itself."""
     show_costs(terminalreporter)
+    show_delays(terminalreporter)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -2,7 +2,8 @@
 
 What the system has is used. What it lacks is downloaded by the system's own apt, signatures checked,
 with state and cache in a folder of ours, and unpacked beside it: dpkg's database stays as it is, no
-package script runs and no service starts. It works as root and as any other user.
+package script runs and no service starts. It works as root and as any other user. A program of FIXED_FOLDERS has
+to be started in the folder that `usr` is in.
 
 `python -m tests.support.debian` fetches all that the tests want ahead of time.
 """
@@ -32,6 +33,8 @@ PROGRAMS = {
     "pgqd": "pgqd",
     "prometheus-postgres-exporter": "prometheus-postgres-exporter",
 }
+# Program -> a folder that Debian compiled into it. Of the same length is its name as seen from the tree.
+FIXED_FOLDERS = {"prometheus-alertmanager": b"/usr/share/prometheus/alertmanager"}
 POSTGRES_VERSION = 15
 # Extensions that tests want in that PostgreSQL: all of them in one unpacked server.
 EXTENSIONS = tuple(
@@ -179,6 +182,11 @@ def _unpack(archives: Sequence[Path], tree: Path) -> None:
         if not archive.name.startswith("libc6_"):
             subprocess.run(["dpkg-deb", "-x", str(archive), str(partial)], check=True)
         archive.unlink()
+    for name, folder in FIXED_FOLDERS.items():
+        program = partial / "usr/bin" / name
+        if program.exists():
+            relative = b"usr//" + folder.removeprefix(b"/usr/")
+            program.write_bytes(program.read_bytes().replace(folder, relative))
     partial.rename(tree)
 
 

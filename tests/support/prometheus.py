@@ -112,7 +112,7 @@ def run_prometheus(
     looks no more often for new targets, and no option changes that. So let tests share one where they
     can. Skips the test where no Prometheus can be had.
     """
-    program = _require("prometheus")
+    program = require_program("prometheus")
     # JSON is YAML too.
     config = {
         "global": {
@@ -164,21 +164,22 @@ def promtool_check_metrics(page: str) -> list[str]:
     return complaints
 
 
-def promtool(*arguments: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
+def promtool(*arguments: str | Path, stdin: str = "", timeout: float = 60) -> subprocess.CompletedProcess[str]:
     """Run promtool; skips the test where it can't be had."""
-    program = _require("promtool")
+    program = require_program("promtool")
     return subprocess.run(
         [str(program.path), *map(str, arguments)],
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=timeout,
         check=False,
         env=program.full_env(),
     )
 
 
-def _require(name: str) -> Program:
+def require_program(name: str) -> Program:
+    """A program of Debian's; skips the test where it can't be had."""
     try:
         return find_program(name)
     except Unavailable as error:
