@@ -15,10 +15,11 @@ test: $(VENV)/.dev
 lint: $(VENV)/.dev
 	@exec $(BIN)/python tests/run.py --lint-only
 
-# Files made from other files: SQL install files, the metric tables in the docs.
+# Files made from other files: SQL install files, the metric tables in the docs, the alerts for Grafana.
 generate: $(VENV)/.dev
 	$(BIN)/python sql/build.py
 	$(BIN)/python docs/build.py
+	$(BIN)/python alerts/build.py
 
 # What a poll costs the database, beside the specification's SQL.
 bench-sql: $(VENV)/.dev

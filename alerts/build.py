@@ -1,4 +1,4 @@
-"""Write what is made from the Prometheus rules in `rules/`: the same for Grafana and for an Operator.
+"""Write what is made from the Prometheus rules in `rules/`: the same for Grafana and an Operator, a table.
 
     python alerts/build.py            write them
     python alerts/build.py --check    write nothing; exit 1 when a committed file differs
@@ -27,6 +27,7 @@ RULES = ALERTS / "rules"
 GRAFANA = "grafana/provisioning/alerting/pgque-rules.yaml"
 GRAFANA_RECORDING = "grafana/recording-rules.yml"
 OPERATOR = "kubernetes/prometheus-rule.yaml"
+README = "README.md"
 
 _HEAD = "# Made from alerts/rules by alerts/build.py.\n"
 _GRAFANA_INTERVAL = "30s"  # where Prometheus takes its own default
@@ -52,6 +53,25 @@ def outputs(groups: Mapping[str, list[Group]], addresses: Addresses) -> dict[str
         GRAFANA_RECORDING: text({"groups": recording(every)}),
         OPERATOR: text(operator(every)),
     }
+
+
+def table(groups: list[Group]) -> str:
+    """The alerts as a Markdown table, pages first."""
+    alerts = [rule for group in groups for rule in group["rules"] if "alert" in rule]
+    severities = ("critical", "warning", "none")
+    lines = ["| alert | severity | after |", "|---|---|---|"]
+    for rule in sorted(alerts, key=lambda rule: severities.index(rule["labels"]["severity"])):
+        name = rule["alert"]
+        severity, lasts = rule["labels"]["severity"], rule.get("for", "at once")
+        lines.append(f"| [`{name}`](runbooks/{name}.md) | {severity} | {lasts} |")
+    return "\n".join(lines)
+
+
+def readme(groups: list[Group]) -> str:
+    """README.md with its table as it should be."""
+    pattern = re.compile(r"(<!-- alerts: generated -->\n).*?(<!-- /alerts -->)", re.DOTALL)
+    content = (ALERTS / README).read_text("utf-8")
+    return pattern.sub(lambda match: f"{match[1]}{table(groups)}\n{match[2]}", content)
 
 
 def addressed(group: Group, addresses: Addresses) -> Group:
@@ -184,6 +204,8 @@ def main() -> int:
             files[f"rules/{name}"] = text({"groups": [addressed(group, addresses) for group in found]})
     elif addresses != Addresses():
         parser.error("addresses are for a copy: say where, by --to FOLDER")
+    else:
+        files[README] = readme([group for found in groups.values() for group in found])
 
     folder = arguments.to if arguments.to is not None else ALERTS
     stale = 0

@@ -13,7 +13,7 @@ _COLUMNS = ("from the cause", "from its being true", "at most by the intervals")
 
 @dataclass(frozen=True)
 class Delay:
-    """How long a page took, in seconds: since its cause, since what it says was true, and at most by arithmetic."""
+    """Seconds that a page took: since its cause, since what it says was true, and at most by arithmetic."""
 
     setting: str
     cause: str

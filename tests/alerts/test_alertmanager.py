@@ -48,8 +48,9 @@ REPLICA = alert("PgQueExporterReplicaDown", {"job": "pgque-exporter", "instance"
 WATCHDOG = alert("PgQueWatchdog", {})
 
 OF_QUEUES = [
-    STALLED, FAR_BEHIND, STUCK, NEAR, BLOCKED, BACKLOG, LAG_WARNING, UNKNOWN, LETTERS, NACKS, PAUSED, FAST, SLOW
-]  # fmt: skip
+    *(STALLED, FAR_BEHIND, STUCK, NEAR, BLOCKED, BACKLOG, LAG_WARNING),
+    *(UNKNOWN, LETTERS, NACKS, PAUSED, FAST, SLOW),
+]
 
 # What fires together -> what of it is told.
 SITUATIONS: Mapping[str, tuple[list[Labels], list[Labels]]] = {
@@ -69,8 +70,11 @@ SITUATIONS: Mapping[str, tuple[list[Labels], list[Labels]]] = {
     "a consumer is slow": ([NEAR, LAG_WARNING], [NEAR]),
     "events die": ([DYING, LETTERS, NACKS], [DYING]),
     "some events die": ([LETTERS, DLQ_WARNING, NACKS], [LETTERS, NACKS]),
-    "two troubles are two alerts": ([FAR_BEHIND, PAUSED, NOBODY, DLQ_WARNING], [FAR_BEHIND, PAUSED, NOBODY, DLQ_WARNING]),
-}  # fmt: skip
+    "four troubles are four alerts": (
+        [FAR_BEHIND, PAUSED, NOBODY, DLQ_WARNING],
+        [FAR_BEHIND, PAUSED, NOBODY, DLQ_WARNING],
+    ),
+}
 
 
 def elsewhere(labels: Labels, label: str) -> Labels:

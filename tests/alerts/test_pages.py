@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from pgque_exporter.demo.cluster import Cluster, embedded_bindir, free_port
-from tests.alerts.delays import PROPERTY, Delay
+from tests.alerts.delays import PROPERTY
 from tests.alerts.documents import ALERTMANAGER, alerts, read
 from tests.alerts.stack import HURRIED, SHIPPED, Pace, Stack, run_stack
 from tests.alerts.worker import worker
@@ -193,12 +193,17 @@ def watch(pace: Pace, staged: Scene, folder: Path, record: Record) -> Iterator[W
         run_stack(pace, {JOB: [staged.address]}, receiver, folder / "stack") as stack,
     ):
         stack.prometheus.wait_for("count(pgque_up == 1) == 2", timeout=60)
-        wait_for(
-            lambda: receiver.first(lambda one: one.path == f"{stack.path}/watchdog"), "the watchdog", timeout=60
-        )
+        wait_for(stack.prometheus.alertmanagers, "Prometheus knows its Alertmanager")
         begun = Watch(pace, stack, receiver, record)
         assert begun.notified() == []
         yield begun
+        # Told again after a minute, since Prometheus knew no Alertmanager when it began to fire.
+        watchdog = wait_for(
+            lambda: receiver.first(lambda one: one.name == "PgQueWatchdog"), "the watchdog", timeout=90
+        )
+        assert watchdog is not None
+        assert watchdog.path == f"{stack.path}/watchdog"
+        assert [rule["name"] for rule in stack.prometheus.rules() if rule["health"] != "ok"] == []
 
 
 @pytest.mark.slow
@@ -250,7 +255,9 @@ def the_ticker_is_stopped(staged: Scene, hurried: Watch) -> None:
         true = until_critical(db, "emails", "ticker_running")
     page = hurried.page("PgQueTickerStalled", queue="emails")
     hurried.note("the ticker is stopped", page, cause=cause, true=true)
-    assert "PgQueTickerStalled" not in {one.name for one in hurried.notified() if one.labels["queue"] != "emails"}
+    assert "PgQueTickerStalled" not in {
+        one.name for one in hurried.notified() if one.labels["queue"] != "emails"
+    }
 
 
 def the_exporter_is_killed(staged: Scene, hurried: Watch) -> None:

@@ -2,8 +2,8 @@
 
 What the system has is used. What it lacks is downloaded by the system's own apt, signatures checked,
 with state and cache in a folder of ours, and unpacked beside it: dpkg's database stays as it is, no
-package script runs and no service starts. It works as root and as any other user. A program of FIXED_FOLDERS has
-to be started in the folder that `usr` is in.
+package script runs and no service starts. It works as root and as any other user. A program of
+FIXED_FOLDERS has to be started in the folder that `usr` is in.
 
 `python -m tests.support.debian` fetches all that the tests want ahead of time.
 """

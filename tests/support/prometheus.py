@@ -85,6 +85,16 @@ class Prometheus:
         alerts: list[dict[str, Any]] = self._get("alerts")["alerts"]
         return alerts
 
+    def rules(self) -> list[dict[str, Any]]:
+        """Rules of all groups: name, type, health, lastError, evaluationTime and more."""
+        groups: list[dict[str, Any]] = self._get("rules")["groups"]
+        return [rule for group in groups for rule in group["rules"]]
+
+    def alertmanagers(self) -> list[dict[str, Any]]:
+        """Alertmanagers that it tells of alerts: url."""
+        active: list[dict[str, Any]] = self._get("alertmanagers")["activeAlertmanagers"]
+        return active
+
     def reload(self) -> None:
         """Read configuration and rules anew."""
         httpx.post(f"{self.url}/-/reload", timeout=_CLIENT_TIMEOUT).raise_for_status()
@@ -164,7 +174,9 @@ def promtool_check_metrics(page: str) -> list[str]:
     return complaints
 
 
-def promtool(*arguments: str | Path, stdin: str = "", timeout: float = 60) -> subprocess.CompletedProcess[str]:
+def promtool(
+    *arguments: str | Path, stdin: str = "", timeout: float = 60
+) -> subprocess.CompletedProcess[str]:
     """Run promtool; skips the test where it can't be had."""
     program = require_program("promtool")
     return subprocess.run(
