@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Set
+from functools import cache
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
@@ -154,9 +156,11 @@ DASHBOARDS = {
 VARIABLES = {"database", "queue", "consumer"}
 
 
+@cache
 def dashboards() -> dict[str, Set[str]]:
     """The names of each dashboard's variables, by its uid."""
-    found = [read(path) for path in (ROOT / "dashboards/grafana").glob("**/*.json")]
+    files = (ROOT / "dashboards/grafana").glob("**/*.json")
+    found = [json.loads(path.read_text("utf-8")) for path in files]
     found = [dashboard for dashboard in found if "uid" in dashboard]
     if not found:
         return dict.fromkeys(DASHBOARDS, VARIABLES)
