@@ -42,6 +42,8 @@ NACKS = alert("PgQueNackRatioHigh", LEDGER)
 PAUSED = alert("PgQueQueuePausedTooLong", BILLING)
 FAST = alert("PgQueFreshnessBudgetBurningFast", LEDGER)
 SLOW = alert("PgQueFreshnessBudgetBurningSlowly", LEDGER)
+UNUSUAL = alert("PgQueConsumerLagUnusual", LEDGER)
+FORESEEN = alert("PgQueRotationWillBeBlocked", LEDGER)
 STALE = alert("PgQueMetricsStale", SHOP)
 ABSENT = alert("PgQueMetricsAbsent", SHOP)
 REPLICA = alert("PgQueExporterReplicaDown", {"job": "pgque-exporter", "instance": "a:9718"})
@@ -49,7 +51,7 @@ WATCHDOG = alert("PgQueWatchdog", {})
 
 OF_QUEUES = [
     *(STALLED, FAR_BEHIND, STUCK, NEAR, BLOCKED, BACKLOG, LAG_WARNING),
-    *(UNKNOWN, LETTERS, NACKS, PAUSED, FAST, SLOW),
+    *(UNKNOWN, LETTERS, NACKS, PAUSED, FAST, SLOW, UNUSUAL, FORESEEN),
 ]
 
 # What fires together -> what of it is told.
@@ -67,7 +69,10 @@ SITUATIONS: Mapping[str, tuple[list[Labels], list[Labels]]] = {
     "a consumer can't go on": ([MISSING_TICK, UNKNOWN, BLOCKED], [MISSING_TICK]),
     "a consumer has stopped": ([STUCK, NEAR, BLOCKED, BACKLOG, LAG_WARNING, SLOW], [STUCK]),
     "a warning silences no page": ([STUCK, FAST, NEAR, SLOW], [STUCK, FAST]),
-    "a consumer is slow": ([NEAR, LAG_WARNING], [NEAR]),
+    "a consumer is slow": ([NEAR, LAG_WARNING, UNUSUAL, FORESEEN], [NEAR]),
+    "a consumer gets slow": ([UNUSUAL, FORESEEN], [UNUSUAL, FORESEEN]),
+    "no tick was foretold": ([STALLED, UNUSUAL, FORESEEN], [STALLED]),
+    "what was foretold has come": ([FAR_BEHIND, UNUSUAL, FORESEEN], [FAR_BEHIND]),
     "events die": ([DYING, LETTERS, NACKS], [DYING]),
     "some events die": ([LETTERS, DLQ_WARNING, NACKS], [LETTERS, NACKS]),
     "four troubles are four alerts": (
