@@ -3390,19 +3390,24 @@ grant execute on function pgque.url_encode(text) to pgque_writer;
 -- Ways to write a row of a table down, as texts of SQL expressions: `row_ref` is a parameter that
 -- stands for the row, `columns` are those to take. Internal to capture_sql().
 
--- As a JSON object.
-create or replace function pgque.row_json_sql(row_ref text, columns text[])
+-- As a JSON object, the values of some columns as strings.
+create or replace function pgque.row_json_sql(row_ref text, columns text[], as_text text[])
 returns text
 language sql
 immutable
 as $$
     select pg_catalog.format(
         '(select pg_catalog.row_to_json(x)::text from (select %s) as x)',
-        pg_catalog.string_agg(pg_catalog.format('(%s).%I', row_ref, c.name), ', ' order by c.place))
+        pg_catalog.string_agg(
+            pg_catalog.format(
+                case when c.name = any (as_text) then '(%1$s).%2$I::text as %2$I' else '(%1$s).%2$I' end,
+                row_ref, c.name),
+            ', ' order by c.place))
     from pg_catalog.unnest(columns) with ordinality as c (name, place)
 $$;
 
--- As name=value pairs, URL-encoded; of a NULL the name alone.
+-- As name=value pairs, URL-encoded; of a NULL the name alone. format() writes a value as the server would
+-- send it, where a cast makes more than a letter of a boolean.
 create or replace function pgque.row_url_sql(row_ref text, columns text[])
 returns text
 language sql
@@ -3410,7 +3415,8 @@ immutable
 as $$
     select pg_catalog.format('pg_catalog.concat_ws(''&'', %s)', pg_catalog.string_agg(
         pg_catalog.format(
-            '%L || coalesce(''='' || pgque.url_encode((%s).%I::text), '''')',
+            '%1$L || case when pg_catalog.num_nulls((%2$s).%3$I) = 0 '
+            'then ''='' || pgque.url_encode(pg_catalog.format(''%%s'', (%2$s).%3$I)) else '''' end',
             pgque.url_encode(c.name), row_ref, c.name), ', ' order by c.place))
     from pg_catalog.unnest(columns) with ordinality as c (name, place)
 $$;
@@ -3479,11 +3485,11 @@ begin
 end;
 $$;
 
-revoke all on function pgque.row_json_sql(text, text[]) from public;
+revoke all on function pgque.row_json_sql(text, text[], text[]) from public;
 revoke all on function pgque.row_url_sql(text, text[]) from public;
 revoke all on function pgque.row_text_sql(text, text[]) from public;
 revoke all on function pgque.row_change_sql(text, text, text[], text[]) from public;
-grant execute on function pgque.row_json_sql(text, text[]) to pgque_writer;
+grant execute on function pgque.row_json_sql(text, text[], text[]) to pgque_writer;
 grant execute on function pgque.row_url_sql(text, text[]) to pgque_writer;
 grant execute on function pgque.row_text_sql(text, text[]) to pgque_writer;
 grant execute on function pgque.row_change_sql(text, text, text[], text[]) to pgque_writer;
@@ -3521,6 +3527,7 @@ declare
     v_data     text;
     v_old      text;
     v_settable text[];
+    v_as_text  text[];
     v_arg      text;
     v_key      text;
     v_value    text;
@@ -3576,8 +3583,11 @@ begin
 
     select array_agg(a.attname::text order by a.attnum) filter (where a.attname <> all (v_ignored)),
            array_agg(a.attname::text order by a.attnum)
-               filter (where a.attname <> all (v_ignored) and a.attgenerated = '')
-    into v_columns, v_settable
+               filter (where a.attname <> all (v_ignored) and a.attgenerated = ''),
+           -- What JSON readers might change: they would lose the end of a long number.
+           array_agg(a.attname::text) filter (where a.atttypid <> all (array[
+               'int2', 'int4', 'int8', 'bool', 'date', 'timestamp', 'timestamptz']::regtype[]))
+    into v_columns, v_settable, v_as_text
     from pg_attribute as a
     where a.attrelid = relation
       and a.attnum > 0
@@ -3599,8 +3609,8 @@ begin
             v_type := coalesce(v_type, quote_literal(format(
                 '{"op":%s,"table":%s,"pkey":%s}', to_json(op),
                 array_to_json(parse_ident(v_table)), array_to_json(v_pkey))));
-            v_data := pgque.row_json_sql(v_row, v_columns);
-            v_old := pgque.row_json_sql('$1', v_columns);
+            v_data := pgque.row_json_sql(v_row, v_columns, v_as_text);
+            v_old := pgque.row_json_sql('$1', v_columns, v_as_text);
         when 'url' then
             v_type := coalesce(v_type, quote_literal(
                 left(op, 1) || ':' || array_to_string(v_pkey, ',')));
@@ -3611,7 +3621,7 @@ begin
             v_data := pgque.row_change_sql(op, v_table, v_settable, v_pkey);
             v_old := pgque.row_url_sql('$1', v_columns);
     end case;
-    if v_backup and op <> 'INSERT' and v_extra[2] is null then
+    if v_backup and op = 'UPDATE' and v_extra[2] is null then
         v_extra[2] := v_old;
     end if;
 
@@ -3640,14 +3650,14 @@ grant execute on function pgque.capture_sql(text, text[], text, text, text, oid)
 -- create trigger ... after insert or update or delete on a_table for each row
 --     execute function pgque.jsontriga('a_queue', ...);
 --
--- ev_data is the row as a JSON object (the deleted one for a delete), ev_type a JSON object with op,
--- table (schema and name) and pkey.
+-- ev_data is the row as a JSON object (the deleted one for a delete): integers, booleans and NULL as
+-- such, all else as strings. ev_type is a JSON object with op, table (schema and name) and pkey.
 -- ev_extra1 is the table with its schema. Whoever changes the table needs pgque_writer, as what the
 -- trigger sends is sent with his rights; so are the expressions below, in which columns of the row may
 -- be named, and functions with their schemas.
 --
 -- More arguments, in any order: ignore=a,b (columns left out; an update of nothing else is no event),
--- pkey=a,b (instead of the primary key), backup (the row as it was, in ev_extra2), when=EXPRESSION (no
+-- pkey=a,b (instead of the primary key), backup (of an update, the row before it in ev_extra2), when=EXPRESSION (no
 -- event unless true), ev_type=EXPRESSION, ev_extra1=EXPRESSION to ev_extra4=EXPRESSION, SKIP (the change
 -- itself isn't made; for a BEFORE trigger).
 
@@ -3681,7 +3691,7 @@ grant execute on function pgque.jsontriga() to pgque_admin;
 -- be named, and functions with their schemas.
 --
 -- More arguments, in any order: ignore=a,b (columns left out; an update of nothing else is no event),
--- pkey=a,b (instead of the primary key), backup (the row as it was, in ev_extra2), when=EXPRESSION (no
+-- pkey=a,b (instead of the primary key), backup (of an update, the row before it in ev_extra2), when=EXPRESSION (no
 -- event unless true), ev_type=EXPRESSION, ev_extra1=EXPRESSION to ev_extra4=EXPRESSION, SKIP (the change
 -- itself isn't made; for a BEFORE trigger).
 
@@ -3715,7 +3725,7 @@ grant execute on function pgque.logutriga() to pgque_admin;
 -- be named, and functions with their schemas.
 --
 -- More arguments, in any order: ignore=a,b (columns left out; an update of nothing else is no event),
--- pkey=a,b (instead of the primary key), backup (the row as it was, in ev_extra2), when=EXPRESSION (no
+-- pkey=a,b (instead of the primary key), backup (of an update, the row before it in ev_extra2), when=EXPRESSION (no
 -- event unless true), ev_type=EXPRESSION, ev_extra1=EXPRESSION to ev_extra4=EXPRESSION, SKIP (the change
 -- itself isn't made; for a BEFORE trigger).
 
@@ -4349,32 +4359,34 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
     return query
-    select 'postgresql', 'ok', current_setting('server_version')
-    union all
-    select 'pgque', 'ok', pgque.version()
-    union all
-    select 'pg_cron', case when x.extversion is null then 'missing' else 'ok' end,
+    select 'postgresql', 'ok', current_setting('server_version');
+    return query
+    select 'pgque', 'ok', pgque.version();
+    return query
+    select wanted.name, case when x.extversion is null then 'missing' else 'ok' end,
            coalesce(x.extversion, 'not installed in this database')
     from (values ('pg_cron')) as wanted (name)
-    left join pg_extension as x on x.extname = wanted.name
-    union all
+    left join pg_extension as x on x.extname = wanted.name;
+
+    return query
     select jobs.component, case when j.active then 'running' else 'stopped' end,
            concat_ws(', ',
-               coalesce('pg_cron job ' || j.job_id || case when not j.active then ', inactive' else '' end,
-                        'no pg_cron job'),
-               case jobs.component
-                   when 'ticker' then 'last tick '
-                       || coalesce(date_trunc('milliseconds', clock_timestamp() - t.at) || ' ago', 'never')
+               coalesce('pg_cron job ' || j.job_id, 'no pg_cron job'),
+               case when not j.active then 'inactive' end,
+               case when jobs.component = 'ticker' then 'last tick '
+                   || coalesce(date_trunc('milliseconds', clock_timestamp() - t.at) || ' ago', 'never')
                end)
     from (values
-        ('ticker', 'pgque_ticker'), ('maintenance', 'pgque_maint'),
-        ('retries', 'pgque_retry_events'), ('rotation', 'pgque_rotate_step2')
-    ) as jobs (component, name)
+        (1, 'ticker', 'pgque_ticker'), (2, 'maintenance', 'pgque_maint'),
+        (3, 'retries', 'pgque_retry_events'), (4, 'rotation', 'pgque_rotate_step2')
+    ) as jobs (place, component, name)
     left join pgque.cron_jobs() as j on j.job_name = jobs.name
     cross join (select max(k.tick_time) as at from pgque.tick as k) as t
-    union all
-    select 'queues', 'ok', count(*)::text from pgque.queue
-    union all
+    order by jobs.place;
+
+    return query
+    select 'queues', 'ok', count(*)::text from pgque.queue;
+    return query
     select 'consumers', 'ok', count(*)::text from pgque.subscription as s where s.sub_role <> 'coop_member';
 end;
 $$;

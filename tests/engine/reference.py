@@ -148,7 +148,7 @@ UNDOCUMENTED_GRANTS = {
     "log_event(text,text,text,jsonb)": BOTH,
     "capture_sql(text,text[],text,text,text,oid)": WRITER,
     "row_change_sql(text,text,text[],text[])": WRITER,
-    "row_json_sql(text,text[])": WRITER,
+    "row_json_sql(text,text[],text[])": WRITER,
     "row_text_sql(text,text[])": WRITER,
     "row_url_sql(text,text[])": WRITER,
     "url_encode(text)": WRITER,

@@ -102,7 +102,8 @@ def test_a_queue_that_can_not_take_its_messages_keeps_them_and_stops_nobody(db: 
 
 def test_messages_delivered_by_two_at_once_come_once(engine_database: Database, db: Connection) -> None:
     db.execute(
-        "select count(pgque.send_at('orders', 't', to_jsonb(i), now() + '1 hour')) from generate_series(1, 2000) i"
+        "select count(pgque.send_at('orders', 't', to_jsonb(i), now() + '1 hour'))"
+        " from generate_series(1, 2000) i"
     )
     make_due(db)
     moved: list[int] = []
@@ -126,15 +127,16 @@ def test_a_delivery_and_a_rotation_share_maint(db: Connection) -> None:
     tick(db, "orders")
     consume(db, "orders", "app")
     expected = []
+    done = 0
     for number in range(8):
         send_at(db, str(number), "1 hour")
         make_due(db)
-        value(db, "select pgque.maint()")
+        done += value(db, "select pgque.maint()")
         value(db, "select pgque.maint_rotate_tables_step2()")
         tick(db, "orders")
         expected += consume(db, "orders", "app")
     assert expected == [str(number) for number in range(8)]
-    assert value(db, "select queue_switch_step1::text::bigint > 0 and queue_cur_table >= 0 from pgque.queue")
+    assert done > 8  # some of it rotations
 
 
 # --- events that outlive their use ----------------------------------------------------------------

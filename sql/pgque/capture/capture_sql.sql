@@ -29,6 +29,7 @@ declare
     v_data     text;
     v_old      text;
     v_settable text[];
+    v_as_text  text[];
     v_arg      text;
     v_key      text;
     v_value    text;
@@ -84,8 +85,11 @@ begin
 
     select array_agg(a.attname::text order by a.attnum) filter (where a.attname <> all (v_ignored)),
            array_agg(a.attname::text order by a.attnum)
-               filter (where a.attname <> all (v_ignored) and a.attgenerated = '')
-    into v_columns, v_settable
+               filter (where a.attname <> all (v_ignored) and a.attgenerated = ''),
+           -- What JSON readers might change: they would lose the end of a long number.
+           array_agg(a.attname::text) filter (where a.atttypid <> all (array[
+               'int2', 'int4', 'int8', 'bool', 'date', 'timestamp', 'timestamptz']::regtype[]))
+    into v_columns, v_settable, v_as_text
     from pg_attribute as a
     where a.attrelid = relation
       and a.attnum > 0
@@ -107,8 +111,8 @@ begin
             v_type := coalesce(v_type, quote_literal(format(
                 '{"op":%s,"table":%s,"pkey":%s}', to_json(op),
                 array_to_json(parse_ident(v_table)), array_to_json(v_pkey))));
-            v_data := pgque.row_json_sql(v_row, v_columns);
-            v_old := pgque.row_json_sql('$1', v_columns);
+            v_data := pgque.row_json_sql(v_row, v_columns, v_as_text);
+            v_old := pgque.row_json_sql('$1', v_columns, v_as_text);
         when 'url' then
             v_type := coalesce(v_type, quote_literal(
                 left(op, 1) || ':' || array_to_string(v_pkey, ',')));
@@ -119,7 +123,7 @@ begin
             v_data := pgque.row_change_sql(op, v_table, v_settable, v_pkey);
             v_old := pgque.row_url_sql('$1', v_columns);
     end case;
-    if v_backup and op <> 'INSERT' and v_extra[2] is null then
+    if v_backup and op = 'UPDATE' and v_extra[2] is null then
         v_extra[2] := v_old;
     end if;
 

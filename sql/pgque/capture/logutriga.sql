@@ -10,7 +10,7 @@
 -- be named, and functions with their schemas.
 --
 -- More arguments, in any order: ignore=a,b (columns left out; an update of nothing else is no event),
--- pkey=a,b (instead of the primary key), backup (the row as it was, in ev_extra2), when=EXPRESSION (no
+-- pkey=a,b (instead of the primary key), backup (of an update, the row before it in ev_extra2), when=EXPRESSION (no
 -- event unless true), ev_type=EXPRESSION, ev_extra1=EXPRESSION to ev_extra4=EXPRESSION, SKIP (the change
 -- itself isn't made; for a BEFORE trigger).
 

@@ -1,19 +1,24 @@
 -- Ways to write a row of a table down, as texts of SQL expressions: `row_ref` is a parameter that
 -- stands for the row, `columns` are those to take. Internal to capture_sql().
 
--- As a JSON object.
-create or replace function pgque.row_json_sql(row_ref text, columns text[])
+-- As a JSON object, the values of some columns as strings.
+create or replace function pgque.row_json_sql(row_ref text, columns text[], as_text text[])
 returns text
 language sql
 immutable
 as $$
     select pg_catalog.format(
         '(select pg_catalog.row_to_json(x)::text from (select %s) as x)',
-        pg_catalog.string_agg(pg_catalog.format('(%s).%I', row_ref, c.name), ', ' order by c.place))
+        pg_catalog.string_agg(
+            pg_catalog.format(
+                case when c.name = any (as_text) then '(%1$s).%2$I::text as %2$I' else '(%1$s).%2$I' end,
+                row_ref, c.name),
+            ', ' order by c.place))
     from pg_catalog.unnest(columns) with ordinality as c (name, place)
 $$;
 
--- As name=value pairs, URL-encoded; of a NULL the name alone.
+-- As name=value pairs, URL-encoded; of a NULL the name alone. format() writes a value as the server would
+-- send it, where a cast makes more than a letter of a boolean.
 create or replace function pgque.row_url_sql(row_ref text, columns text[])
 returns text
 language sql
@@ -21,7 +26,8 @@ immutable
 as $$
     select pg_catalog.format('pg_catalog.concat_ws(''&'', %s)', pg_catalog.string_agg(
         pg_catalog.format(
-            '%L || coalesce(''='' || pgque.url_encode((%s).%I::text), '''')',
+            '%1$L || case when pg_catalog.num_nulls((%2$s).%3$I) = 0 '
+            'then ''='' || pgque.url_encode(pg_catalog.format(''%%s'', (%2$s).%3$I)) else '''' end',
             pgque.url_encode(c.name), row_ref, c.name), ', ' order by c.place))
     from pg_catalog.unnest(columns) with ordinality as c (name, place)
 $$;
@@ -90,11 +96,11 @@ begin
 end;
 $$;
 
-revoke all on function pgque.row_json_sql(text, text[]) from public;
+revoke all on function pgque.row_json_sql(text, text[], text[]) from public;
 revoke all on function pgque.row_url_sql(text, text[]) from public;
 revoke all on function pgque.row_text_sql(text, text[]) from public;
 revoke all on function pgque.row_change_sql(text, text, text[], text[]) from public;
-grant execute on function pgque.row_json_sql(text, text[]) to pgque_writer;
+grant execute on function pgque.row_json_sql(text, text[], text[]) to pgque_writer;
 grant execute on function pgque.row_url_sql(text, text[]) to pgque_writer;
 grant execute on function pgque.row_text_sql(text, text[]) to pgque_writer;
 grant execute on function pgque.row_change_sql(text, text, text[], text[]) to pgque_writer;
