@@ -52,7 +52,8 @@ class Side:
         self.open_batches[consumer] = batch
         return rows(
             self.db,
-            f"select ev_data, ev_retry, ev_type from {self.schema}.get_batch_events(%s) order by ev_id", batch,
+            f"select ev_data, ev_retry, ev_type from {self.schema}.get_batch_events(%s) order by ev_id",
+            batch,
         )
 
     def retry_all(self, consumer: str) -> object:
@@ -196,8 +197,8 @@ CHANGES = (
 
 @pytest.mark.parametrize(
     "arguments",
-    [(), ("backup",), ("ignore=note",), ("pkey=id",), ("when=id = 1",), ("ev_type='x' || id", "ev_extra3=id + 1"),
-     ("backup", "ignore=note,amount", "ev_extra4=note")],
+    [(), ("backup",), ("ignore=note",), ("pkey=id",), ("when=id = 1",),
+     ("ev_type='x' || id", "ev_extra3=id + 1"), ("backup", "ignore=note,amount", "ev_extra4=note")],
     ids=str,
 )
 @pytest.mark.parametrize("function", ["logutriga", "jsontriga"])

@@ -19,7 +19,8 @@ def db(engine_database: Database) -> Connection:
         'create table public."Order Line" (id int, line int, "what?" text, amount numeric, at timestamptz,'
         " spot point, primary key (line, id));"
         " create table public.notes (body text, mark text);"
-        " create table public.parts (id int primary key, gross int, net int generated always as (gross / 2) stored)"
+        " create table public.parts"
+        " (id int primary key, gross int, net int generated always as (gross / 2) stored)"
     )
     return connection
 
@@ -42,7 +43,9 @@ def events(db: Connection) -> list[tuple[str | None, ...]]:
     return [row[1:] for row in sorted(found)]
 
 
-INSERT = """insert into public."Order Line" values (1, 2, 'a&b ü=''', 1.50, '2026-01-02 03:04:05+00', '(1,2)')"""
+INSERT = (
+    """insert into public."Order Line" values (1, 2, 'a&b ü=''', 1.50, '2026-01-02 03:04:05+00', '(1,2)')"""
+)
 UPDATE = 'update public."Order Line" set amount = 2, "what?" = null'
 DELETE = 'delete from public."Order Line"'
 
@@ -60,7 +63,9 @@ def test_changes_as_json(db: Connection) -> None:
     after = before | {"amount": "2", "what?": None}
     table = 'public."Order Line"'
     for event, op, data, backup in (
-        (inserted, "INSERT", before, None), (updated, "UPDATE", after, before), (deleted, "DELETE", after, None)
+        (inserted, "INSERT", before, None),
+        (updated, "UPDATE", after, before),
+        (deleted, "DELETE", after, None),
     ):
         kind, payload, extra1, extra2, extra3 = event
         assert json.loads(str(kind)) == {
@@ -101,7 +106,8 @@ def test_changes_as_statements_make_a_copy(db: Connection) -> None:
               " ('1', '2', 'a&b ü=''', '1.50', '" + str(value(
                   db, "select '2026-01-02 03:04:05+00'::timestamptz::text")) + "', '(1,2)')",
          'public."Order Line"', None, None),
-        ("U", 'UPDATE public."Order Line" SET "what?" = NULL, amount = \'2\' WHERE line = \'2\' AND id = \'1\'',
+        ("U", 'UPDATE public."Order Line" SET "what?" = NULL, amount = \'2\''
+              " WHERE line = '2' AND id = '1'",
          'public."Order Line"', None, None),
         ("I", "INSERT INTO public.parts (id, gross) VALUES ('1', '10')", "public.parts", None, None),
     ]
@@ -113,8 +119,8 @@ def test_changes_as_statements_make_a_copy(db: Connection) -> None:
     ]
     db.execute('drop trigger capture on public."Order Line"; drop trigger capture on public.parts')
     db.execute('truncate public."Order Line", public.parts')
-    for _, statement, *_ in found:
-        db.execute(str(statement).encode())
+    for event in found:
+        db.execute(str(event[1]).encode())
     assert [
         rows(db, 'select "Order Line"::text from public."Order Line" order by 1'),
         rows(db, "select parts::text from public.parts order by 1"),
@@ -148,12 +154,15 @@ def test_an_update_of_ignored_columns_is_no_event(db: Connection, how: str) -> N
 
 def test_events_can_be_chosen_and_labelled_by_expressions(db: Connection) -> None:
     capture(
-        db, "jsontriga", "when=amount > 1", "ev_type='order.' || lower('CHANGED')", "ev_extra1=\"what?\"",
-        "ev_extra2=line", "ev_extra3=null", "ev_extra4=(select max(amount) from public.\"Order Line\")", "backup",
+        db, "jsontriga", "when=amount > 1", "ev_type='order.' || lower('CHANGED')", 'ev_extra1="what?"',
+        "ev_extra2=line", "ev_extra3=null", 'ev_extra4=(select max(amount) from public."Order Line")',
+        "backup",
     )
     db.execute("insert into public.\"Order Line\" values (1, 5, 'x', 0.5), (2, 6, 'y', 3), (3, 7, 'z', null)")
     db.execute('delete from public."Order Line"')
-    found = rows(db, "select ev_type, ev_extra1, ev_extra2, ev_extra3, ev_extra4 from pgque.event_1 order by ev_id")
+    found = rows(
+        db, "select ev_type, ev_extra1, ev_extra2, ev_extra3, ev_extra4 from pgque.event_1 order by ev_id"
+    )
     assert found == [
         ("order.changed", "y", "6", None, "3"),
         ("order.changed", "y", "6", None, None),
@@ -220,12 +229,13 @@ def test_the_table_of_the_moment_counts(db: Connection) -> None:
 
 
 def test_whoever_changes_the_table_must_be_allowed_to_send(db: Connection) -> None:
-    """What an argument of the trigger evaluates runs with his rights, not with those of the engine's owner."""
+    """What an argument evaluates runs with his rights, not with those of the engine's owner."""
     db.execute("create table public.secret (x int); insert into public.secret values (7)")
     capture(db, "jsontriga", table="notes")
     capture(db, "jsontriga", "ev_extra1=(select x from public.secret)", table="parts")
     db.execute(
-        "create role clerk; grant insert on public.notes, public.parts to clerk; grant usage on schema public to clerk"
+        "create role clerk; grant usage on schema public to clerk;"
+        " grant insert on public.notes, public.parts to clerk"
     )
     try:
         db.execute("set role clerk")

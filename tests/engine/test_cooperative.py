@@ -135,7 +135,7 @@ def test_names_that_could_be_taken_for_others_are_refused(
 
 def test_a_name_that_a_consumer_has_is_refused(db: Connection) -> None:
     value(db, "select pgque.subscribe('orders', 'group.a')")
-    with pytest.raises(psycopg.Error, match="group.a of queue orders exists and is not a member"):
+    with pytest.raises(psycopg.Error, match=r"group\.a of queue orders exists and is not a member"):
         join(db, "a")
     assert group(db) == [("group.a", "normal", 1, None, False)]
 
@@ -145,7 +145,7 @@ def test_who_is_not_there_is_told_so(db: Connection) -> None:
                  "next_batch('nowhere', 'g', 'a')"):
         with pytest.raises(psycopg.Error, match="queue not found: nowhere"):
             db.execute(f"select pgque.{call}")
-    with pytest.raises(psycopg.Error, match="not subscriber to queue: orders/g.a") as caught:
+    with pytest.raises(psycopg.Error, match=r"not subscriber to queue: orders/g\.a") as caught:
         db.execute("select pgque.next_batch('orders', 'g', 'a')")
     assert "receive_coop" in str(caught.value.diag.message_hint)
     assert value(db, "select pgque.touch_subconsumer('orders', 'g', 'a')") == 0

@@ -140,7 +140,7 @@ def test_what_a_dead_worker_left_is_finished_once(db: Connection, pair: Pair) ->
         )
         assert payload == str(number)
         db.execute("update pgque.subscription set sub_active = now() - interval '1 hour'")
-        others = rescue("two") if number % 2 else lambda session, held=batch: ack(session, held)  # type: ignore[misc]
+        others = rescue("two") if number % 2 else lambda session, held=batch: ack(session, held)
         got = pair.both(rescue("one"), others)
         assert sorted(got, key=str) == [0, 1], (number, got)
         assert rows(db, "select from pgque.subscription where sub_batch is not null") == []
@@ -197,7 +197,9 @@ def test_a_queue_made_by_two_is_made_once_and_dropped_once(db: Connection, pair:
     ],
     ids=["consumer", "subconsumer"],
 )
-def test_a_consumer_registered_by_two_is_there_once(db: Connection, pair: Pair, there: str, gone: str) -> None:
+def test_a_consumer_registered_by_two_is_there_once(
+    db: Connection, pair: Pair, there: str, gone: str
+) -> None:
     for _ in range(ROUNDS):
         for call in (there, gone):
             got = pair.both(lambda session, c=call: value(session, f"select pgque.{c}"))  # type: ignore[misc]

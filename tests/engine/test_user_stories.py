@@ -8,8 +8,6 @@ import subprocess
 import sys
 import textwrap
 
-import pytest
-
 from tests.support.database import ENGINE_INSTALL, PACK_INSTALL, Connection, Database, wait_until
 from tests.support.queue import ack, consume, create_queue, nack, receive, rotate, rows, send, tick, value
 
@@ -25,7 +23,8 @@ def worker_that_hangs(database: Database, queue: str, consumer: str, then: str) 
         time.sleep(600)
     """
     process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
+        [sys.executable, "-c", textwrap.dedent(code)],
+        stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "done\n"
@@ -244,11 +243,11 @@ def test_us10_installing_again_keeps_everything_and_it_goes_on(engine_database: 
     tick(db, "orders")
     [first, *_] = receive(db, "orders", "app")
     value(db, "select pgque.send_at('orders', 'later', '4', now() + interval '1 hour')")
-    positions = "select consumer_name, last_tick, current_batch, pending_events from pgque.get_consumer_info()"
-    before = rows(db, positions)
+    info = "select consumer_name, last_tick, current_batch, pending_events from pgque.get_consumer_info()"
+    before = rows(db, info)
 
     engine_database.install(ENGINE_INSTALL)
-    assert rows(db, positions) == before
+    assert rows(db, info) == before
     assert [message.id for message in receive(db, "orders", "app")] == sent
     assert ack(db, first.batch_id) == 1
     db.execute("update pgque.delayed_events set de_deliver_at = now()")
