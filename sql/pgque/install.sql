@@ -2022,11 +2022,11 @@ begin
     set sub_last_tick = case when s.sub_role <> 'coop_member' then s.sub_next_tick end,
         sub_next_tick = null, sub_batch = null, sub_active = now()
     where s.sub_batch = finish_batch.batch_id
-      and not exists (
+      and (s.sub_role <> 'coop_main' or not exists (
           select
           from pgque.subscription as m
           where m.sub_queue = s.sub_queue and m.sub_parent = s.sub_id
-      );
+      ));
     if found then
         return 1;
     end if;
@@ -2073,6 +2073,7 @@ grant execute on function pgque.ack(bigint) to pgque_reader;
 create or replace function pgque.last_empty_tick(queue_id int4, owner_id int4, from_tick bigint)
 returns bigint
 language plpgsql
+stable
 as $$
 declare
     v_start pg_snapshot := (
@@ -4203,8 +4204,8 @@ begin
         perform pgque.ticker();
         commit;
 
-        v_now_ms := extract(epoch from pg_catalog.clock_timestamp() - v_start) * 1000;
-        v_next_ms := (pg_catalog.floor(v_now_ms / v_period) + 1) * v_period;
+        v_now_ms := extract(epoch from pg_catalog.clock_timestamp() - v_start)::float8 * 1000;
+        v_next_ms := (pg_catalog.floor(v_now_ms / v_period)::int4 + 1) * v_period;
         exit when v_next_ms >= 1000;
         perform pg_catalog.pg_sleep((v_next_ms - v_now_ms) / 1000);
     end loop;

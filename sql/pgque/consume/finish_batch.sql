@@ -15,11 +15,11 @@ begin
     set sub_last_tick = case when s.sub_role <> 'coop_member' then s.sub_next_tick end,
         sub_next_tick = null, sub_batch = null, sub_active = now()
     where s.sub_batch = finish_batch.batch_id
-      and not exists (
+      and (s.sub_role <> 'coop_main' or not exists (
           select
           from pgque.subscription as m
           where m.sub_queue = s.sub_queue and m.sub_parent = s.sub_id
-      );
+      ));
     if found then
         return 1;
     end if;

@@ -11,6 +11,7 @@
 create or replace function pgque.last_empty_tick(queue_id int4, owner_id int4, from_tick bigint)
 returns bigint
 language plpgsql
+stable
 as $$
 declare
     v_start pg_snapshot := (

@@ -20,8 +20,8 @@ begin
         perform pgque.ticker();
         commit;
 
-        v_now_ms := extract(epoch from pg_catalog.clock_timestamp() - v_start) * 1000;
-        v_next_ms := (pg_catalog.floor(v_now_ms / v_period) + 1) * v_period;
+        v_now_ms := extract(epoch from pg_catalog.clock_timestamp() - v_start)::float8 * 1000;
+        v_next_ms := (pg_catalog.floor(v_now_ms / v_period)::int4 + 1) * v_period;
         exit when v_next_ms >= 1000;
         perform pg_catalog.pg_sleep((v_next_ms - v_now_ms) / 1000);
     end loop;
