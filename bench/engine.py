@@ -51,6 +51,9 @@ class Work:
         self._connection = database.connect()
         self.cycles = self.rotations = self.dead_rows = 0
         self.rates: dict[str, list[float]] = defaultdict(list)  # events per second, by piece of work
+        self._loop = self._statement(
+            "select count({}.insert_event('q', 'type', %s)) from generate_series(1, %s::int)"
+        )
         self._ask("create_queue('q')")
         self._ask("set_queue_config('q', 'ticker_max_count', '1')")
         self._ask("set_queue_config('q', 'rotation_period', '1 second')")
@@ -63,27 +66,27 @@ class Work:
                 cursor.execute(insert, (PAYLOAD,)) for _ in range(SINGLE)
             ])
         self._drain()
-        loop = self._statement(
-            "select count({}.insert_event('q', 'type', %s)) from generate_series(1, %s::int)"
+        self._measure(
+            "insert_event, in a loop", LOOP, lambda: self._connection.execute(self._loop, (PAYLOAD, LOOP))
         )
-        self._measure("insert_event, in a loop", LOOP, lambda: self._connection.execute(loop, (PAYLOAD, LOOP)))
         self._read("get_batch_events", "select ev_id, ev_data from {}.get_batch_events(%s)")
         if self.schema == "pgque":
             batch = "select pgque.send_batch('q', 'type', array_fill(%s::text, array[%s::int]))"
             self._measure("send_batch", LOOP, lambda: self._connection.execute(batch, (PAYLOAD, LOOP)))
-            self._read("receive", "select msg_id, payload from pgque.receive('q', 'app', 1000000) where %s > 0")
+            self._read(
+                "receive", "select msg_id, payload from pgque.receive('q', 'app', 1000000) where %s > 0"
+            )
         self.maintain()
 
     def sustain(self, seconds: float) -> None:
         """A load in which an event goes through everything there is, with rotations as they come."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            self._connection.execute(
-                self._statement("select count({}.insert_event('q', 'type', %s)) from generate_series(1, %s::int)"),
-                (PAYLOAD, CYCLE),
-            )
+            self._connection.execute(self._loop, (PAYLOAD, CYCLE))
             batch = self._next_batch()
-            event = value(self._connection, f"select min(ev_id) from {self.schema}.get_batch_events(%s)", batch)
+            event = value(
+                self._connection, f"select min(ev_id) from {self.schema}.get_batch_events(%s)", batch
+            )
             self._ask("event_retry(%s, %s, 0)", batch, event)
             self._ask("finish_batch(%s)", batch)
             self.rotations += self.maintain()
@@ -160,8 +163,8 @@ def report(every: dict[str, Work]) -> bool:
         print(f"{what:<36}" + "".join(cells))
     ours = every[OURS]
     print(
-        f"\nsustained load: {ours.cycles} batches of {CYCLE} events with a retry each, {ours.rotations} rotations,"
-        f" {ours.dead_rows} dead rows in event tables"
+        f"\nsustained load: {ours.cycles} batches of {CYCLE} events with a retry each,"
+        f" {ours.rotations} rotations, {ours.dead_rows} dead rows in event tables"
     )
     gain = ratio(every, "send_batch", OURS, "insert_event, in a loop")
     beside = {
