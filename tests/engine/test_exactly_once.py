@@ -28,7 +28,7 @@ WRITERS = 4
 EVENTS_PER_WRITER = 5_000
 ROTATIONS = 6  # at least so many while there is load; from the fourth on, tables that were in use are emptied
 CREW = ("a", "b", "c")
-SILENCE = 0.3  # seconds after which a worker of the crew counts as dead
+SILENCE = 0.2  # seconds after which a worker of the crew counts as dead
 BOUND = 180.0  # seconds after which a run is considered stuck
 
 
@@ -187,7 +187,7 @@ def consume_in_a_crew(load: Load, worker: str) -> None:
         if not messages:
             time.sleep(0.005)
             continue
-        if rng.random() < 0.05:
+        if rng.random() < 0.02:
             time.sleep(2 * SILENCE)
         done = []
         try:

@@ -53,8 +53,13 @@ def test_us1_a_message_is_sent_received_and_acknowledged(engine_database: Databa
     assert ack(db, message.batch_id) == 1
     assert receive(db, "orders", "app", 10) == []
 
+    assert value(db, "select pgque.drop_queue('orders', true)") == 1
+    value(db, "select pgque.uninstall()")
+    assert value(db, "select to_regnamespace('pgque')") is None
+
 
 def test_us2_every_consumer_gets_every_event_at_its_own_pace(engine_database: Database) -> None:
+    engine_database.install(PACK_INSTALL)
     db = engine_database.connect()
     create_queue(db, "events", "analytics", "notifier", "audit")
     sent = send(db, "events", "1", "2", "3", "4", "5")
@@ -69,6 +74,9 @@ def test_us2_every_consumer_gets_every_event_at_its_own_pace(engine_database: Da
     assert receive(db, "events", "notifier") == batches["notifier"]
     positions = rows(db, "select consumer_name, last_tick from pgque.get_consumer_info('events')")
     assert positions == [("analytics", 2), ("audit", 1), ("notifier", 1)]
+    lag = rows(db, "select consumer_name, lag > '0' from pgque.consumer_stats() order by 1")
+    assert lag == [("analytics", False), ("audit", True), ("notifier", True)]
+    assert value(db, "select pgque.drop_queue('events', true)") == 1
 
 
 def test_us3_a_failing_message_is_retried_then_dead_then_replayed(engine_database: Database) -> None:
@@ -96,6 +104,7 @@ def test_us3_a_failing_message_is_retried_then_dead_then_replayed(engine_databas
     [message] = receive(db, "jobs", "worker")
     assert (message.id, message.payload, message.retry_count) == (replayed, "work", None)
     assert rows(db, "select from pgque.dlq_inspect('jobs')") == []
+    assert value(db, "select pgque.drop_queue('jobs', true)") == 1
 
 
 def test_us4_a_message_for_later_is_delivered_when_it_is_due(engine_database: Database) -> None:
@@ -115,6 +124,7 @@ def test_us4_a_message_for_later_is_delivered_when_it_is_due(engine_database: Da
 
 
 def test_us5_ten_thousand_events_arrive_in_one_batch(engine_database: Database) -> None:
+    engine_database.install(PACK_INSTALL)
     db = engine_database.connect()
     create_queue(db, "ingest", "etl")
     db.execute("select count(pgque.send('ingest', i::text)) from generate_series(1, 10000) as i")
@@ -125,10 +135,12 @@ def test_us5_ten_thousand_events_arrive_in_one_batch(engine_database: Database) 
     assert len({message.batch_id for message in messages}) == 1
     assert ack(db, messages[0].batch_id) == 1
     assert receive(db, "ingest", "etl") == []
+    assert rows(db, "select queue_name, depth from pgque.queue_stats()") == [("ingest", 0)]
 
     db.execute("select pg_stat_force_next_flush()")
     dead = value(db, "select sum(n_dead_tup) from pg_stat_user_tables where relname like 'event_1%%'")
     assert dead == 0
+    assert value(db, "select pgque.drop_queue('ingest', true)") == 1
 
 
 def test_us6_rotation_waits_for_a_slow_consumer_and_goes_on_after_it(engine_database: Database) -> None:
