@@ -176,6 +176,7 @@ def consume_in_a_crew(load: Load, worker: str) -> None:
     """What a worker finished is what its ack() was answered for; another may have its batch by then."""
     rng = random.Random(SEED + ord(worker))
     db = load.database.connect()
+    batches = 0
     while not load.settled.is_set():
         load.check_time()
         messages = rows(
@@ -187,7 +188,8 @@ def consume_in_a_crew(load: Load, worker: str) -> None:
         if not messages:
             time.sleep(0.005)
             continue
-        if rng.random() < 0.02:
+        batches += 1
+        if batches % 100 == 30 * (CREW.index(worker) + 1):  # seldom, as rotation waits for it
             time.sleep(2 * SILENCE)
         done = []
         try:
