@@ -65,6 +65,8 @@ def write(load: Load, number: int) -> None:
     sent = 0
     while sent < EVENTS_PER_WRITER or load.rotations < ROTATIONS:
         load.check_time()
+        if sent >= EVENTS_PER_WRITER:  # only rotations are missing, and those wait for consumers
+            time.sleep(0.05)
         events = [f"{number}-{sent + i}" for i in range(rng.choice((1, 1, 2, 5, 20, 60)))]
         sent += len(events)
         halves = events[: len(events) // 2], events[len(events) // 2:]
