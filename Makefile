@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint lock generate bench-sql bench-exporter bench-instrument clean
+.PHONY: demo test lint lock generate bench-sql bench-exporter bench-instrument bench-engine clean
 
 demo: $(VENV)/.demo
 	@exec $(BIN)/pgque-exporter demo
@@ -34,6 +34,10 @@ bench-exporter: $(VENV)/.dev
 # What the instrumentation costs the engine's users.
 bench-instrument: $(VENV)/.dev
 	@exec $(BIN)/python bench/instrumentation.py
+
+# What the engine costs beside PgQ.
+bench-engine: $(VENV)/.dev
+	@exec $(BIN)/python bench/engine.py
 
 # Refresh the pinned versions from pyproject.toml.
 lock: $(VENV)/.dev

@@ -12,6 +12,7 @@ from tests.alerts.delays import show_delays
 from tests.faults.costs import show_costs
 from tests.support.database import ENGINE_INSTALL, PACK_INSTALL, Database, installation, new_database
 from tests.support.idle_watch import IdleWatch
+from tests.support.pgq import pgq_cluster
 from tests.support.tools import Unavailable
 
 # The newest and the oldest are where things differ; the SQL itself must be right on each.
@@ -106,4 +107,31 @@ def pack_template(cluster: Cluster, engine_template: str) -> Iterator[str]:
 def pack_database(cluster: Cluster, pack_template: str) -> Iterator[Database]:
     """A fresh database with the queue engine and its observability pack installed."""
     with new_database(cluster, template=pack_template) as fresh:
+        yield fresh
+
+
+@pytest.fixture(scope="session")
+def pgq_server() -> Iterator[Cluster]:
+    """A running server that has PgQ."""
+    try:
+        server = pgq_cluster()
+    except Unavailable as error:
+        pytest.skip(f"PgQ: {error}")
+    with server as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def pgq_template(pgq_server: Cluster) -> Iterator[str]:
+    """Name of a database with PgQ; copied, never connected to."""
+    with new_database(pgq_server) as template:
+        template.connect().execute("create extension pgq")
+        template.close()
+        yield template.name
+
+
+@pytest.fixture
+def pgq_database(pgq_server: Cluster, pgq_template: str) -> Iterator[Database]:
+    """A fresh database with PgQ, without a pack."""
+    with new_database(pgq_server, template=pgq_template) as fresh:
         yield fresh

@@ -17,6 +17,7 @@ _COMMANDS = {
     "run": "poll databases, serve metrics and health, push to a collector",
     "check": "verify each database: connection, packs, grants, one poll",
     "status": "show the queues of each database as a table",
+    "ticker": "drive the queue engine: ticks, retries, rotation",
     "sql": "install, print or remove the SQL packs",
     "demo": "start a database with a load and the service, to look around",
 }

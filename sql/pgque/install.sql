@@ -240,27 +240,51 @@ create table if not exists pgque.config (
 );
 insert into pgque.config (singleton) values (true) on conflict do nothing;
 
+-- Messages that aren't due yet. Not one of the event tables: those are emptied whole.
+create table if not exists pgque.delayed_events (
+    de_id         bigserial   not null,
+    de_queue_name text        not null,
+    de_deliver_at timestamptz not null,
+    de_type       text,
+    de_data       text,
+    de_extra1     text,
+    de_extra2     text,
+    de_extra3     text,
+    de_extra4     text,
+
+    constraint delayed_events_pkey primary key (de_id)
+);
+create index if not exists de_deliver_idx on pgque.delayed_events (de_deliver_at);
+create index if not exists de_queue_idx on pgque.delayed_events (de_queue_name);
+
+-- Columns that an install of an earlier version doesn't have.
+alter table pgque.queue add column if not exists queue_event_ttl interval;
+alter table pgque.config
+    add column if not exists retry_job_id bigint,
+    add column if not exists step2_job_id bigint,
+    add column if not exists tick_period_ms int4 not null default 100;
+
 -- Tables of queues created before a re-install are left as they are: create_queue() granted those.
 revoke all on
     pgque.queue, pgque.tick, pgque.consumer, pgque.subscription, pgque.event_template,
-    pgque.retry_queue, pgque.dead_letter, pgque.config
+    pgque.retry_queue, pgque.dead_letter, pgque.delayed_events, pgque.config
     from public;
 revoke all on
     pgque.queue_queue_id_seq, pgque.consumer_co_id_seq, pgque.subscription_sub_id_seq,
-    pgque.batch_id_seq, pgque.dead_letter_dl_id_seq
+    pgque.batch_id_seq, pgque.dead_letter_dl_id_seq, pgque.delayed_events_de_id_seq
     from public;
 
 grant select on
     pgque.queue, pgque.tick, pgque.consumer, pgque.subscription, pgque.event_template,
-    pgque.retry_queue, pgque.dead_letter, pgque.config
+    pgque.retry_queue, pgque.dead_letter, pgque.delayed_events, pgque.config
     to pgque_reader;
 grant select, insert, update, delete, truncate on
     pgque.queue, pgque.tick, pgque.consumer, pgque.subscription, pgque.event_template,
-    pgque.retry_queue, pgque.dead_letter, pgque.config
+    pgque.retry_queue, pgque.dead_letter, pgque.delayed_events, pgque.config
     to pgque_admin;
 grant all on
     pgque.queue_queue_id_seq, pgque.consumer_co_id_seq, pgque.subscription_sub_id_seq,
-    pgque.batch_id_seq, pgque.dead_letter_dl_id_seq
+    pgque.batch_id_seq, pgque.dead_letter_dl_id_seq, pgque.delayed_events_de_id_seq
     to pgque_admin;
 
 -- ---- sql/pgque/logging/log_event.sql
@@ -450,6 +474,8 @@ begin
         from pgque.subscription as s
         join pgque.queue as q on q.queue_id = s.sub_queue
         where q.queue_name = drop_queue.queue
+        -- Members of a cooperative group before the group, as its members do it.
+        order by s.sub_role desc, s.sub_id
         for update of s;
     end if;
 
@@ -473,6 +499,7 @@ begin
 
     delete from pgque.retry_queue as r where r.ev_queue = v_id;
     get diagnostics v_retries = row_count;
+    delete from pgque.delayed_events as e where e.de_queue_name = drop_queue.queue;
     delete from pgque.tick as t where t.tick_queue = v_id;
     delete from pgque.dead_letter as d where d.dl_queue_id = v_id;
     get diagnostics v_dead_letters = row_count;
@@ -539,6 +566,7 @@ begin
         when 'ticker_max_lag'     then 'interval'
         when 'ticker_idle_period' then 'interval'
         when 'rotation_period'    then 'interval'
+        when 'event_ttl'          then 'interval'
         when 'ticker_paused'      then 'bool'
         when 'external_ticker'    then 'bool'
     end;
@@ -546,7 +574,7 @@ begin
         raise exception 'unknown queue setting: %', set_queue_config.param
             using errcode = 'invalid_parameter_value',
                   hint = 'One of: ticker_max_count, ticker_max_lag, ticker_idle_period, '
-                         'ticker_paused, rotation_period, external_ticker, max_retries.';
+                         'ticker_paused, rotation_period, external_ticker, max_retries, event_ttl.';
     end if;
 
     if set_queue_config.value is null then
@@ -579,6 +607,67 @@ $$;
 
 revoke all on function pgque.set_queue_config(text, text, text) from public;
 grant execute on function pgque.set_queue_config(text, text, text) to pgque_admin;
+
+-- ---- sql/pgque/queue/create_queue_options.sql
+
+-- Make a queue together with its settings, the keys of a JSON object by the names that
+-- set_queue_config() knows. An application may do it at every start: a queue that exists gets the
+-- settings too, and the result is then 0. A mistake in one setting leaves everything as it was.
+
+create or replace function pgque.create_queue(queue text, options jsonb)
+returns integer
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_created integer;
+begin
+    if options is not null and jsonb_typeof(options) <> 'object' then
+        raise exception 'options must be a JSON object, not a JSON %', jsonb_typeof(options)
+            using errcode = 'invalid_parameter_value';
+    end if;
+    v_created := pgque.create_queue(queue);
+    perform pgque.set_queue_config(create_queue.queue, o.key, o.value)
+    from jsonb_each_text(options) as o;
+    return v_created;
+end;
+$$;
+
+revoke all on function pgque.create_queue(text, jsonb) from public;
+grant execute on function pgque.create_queue(text, jsonb) to pgque_admin;
+
+-- ---- sql/pgque/queue/pause_queue.sql
+
+-- Stop handing out new events of a queue, and go on. Producers notice nothing: what they send while the
+-- queue is paused comes with the first tick after it.
+
+create or replace function pgque.pause_queue(queue text)
+returns void
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform pgque.set_queue_config(queue, 'ticker_paused', 'true');
+end;
+$$;
+
+create or replace function pgque.resume_queue(queue text)
+returns void
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform pgque.set_queue_config(queue, 'ticker_paused', 'false');
+end;
+$$;
+
+revoke all on function pgque.pause_queue(text) from public;
+revoke all on function pgque.resume_queue(text) from public;
+grant execute on function pgque.pause_queue(text) to pgque_admin;
+grant execute on function pgque.resume_queue(text) to pgque_admin;
 
 -- ---- sql/pgque/publish/insert_event_raw.sql
 
@@ -619,16 +708,21 @@ begin
 
     v_id := coalesce(insert_event_raw.ev_id, pg_catalog.nextval(v_queue.queue_event_seq::regclass));
 
-    execute pg_catalog.format(
-        'insert into pgque.%I (ev_id, ev_time, ev_txid, ev_owner, ev_retry, ev_type, ev_data, '
-        'ev_extra1, ev_extra2, ev_extra3, ev_extra4) '
-        'values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)',
-        'event_' || v_queue.queue_id || '_' || v_queue.queue_cur_table)
-    using v_id, coalesce(insert_event_raw.ev_time, pg_catalog.now()), v_txid,
-          insert_event_raw.ev_owner, insert_event_raw.ev_retry,
-          insert_event_raw.ev_type, insert_event_raw.ev_data,
-          insert_event_raw.ev_extra1, insert_event_raw.ev_extra2,
-          insert_event_raw.ev_extra3, insert_event_raw.ev_extra4;
+    -- Most events are nothing but a type and data, and the server reads this text for each of them.
+    if pg_catalog.num_nonnulls(
+        ev_time, ev_owner, ev_retry, ev_extra1, ev_extra2, ev_extra3, ev_extra4) = 0
+    then
+        execute 'insert into pgque.event_' || v_queue.queue_id || '_' || v_queue.queue_cur_table
+            || ' (ev_id, ev_txid, ev_type, ev_data) values ($1, $2, $3, $4)'
+        using v_id, v_txid, ev_type, ev_data;
+    else
+        execute 'insert into pgque.event_' || v_queue.queue_id || '_' || v_queue.queue_cur_table
+            || ' (ev_id, ev_time, ev_txid, ev_owner, ev_retry, ev_type, ev_data, '
+            'ev_extra1, ev_extra2, ev_extra3, ev_extra4) '
+            'values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)'
+        using v_id, coalesce(ev_time, pg_catalog.now()), v_txid, ev_owner, ev_retry, ev_type, ev_data,
+              ev_extra1, ev_extra2, ev_extra3, ev_extra4;
+    end if;
 
     if pg_catalog.current_setting('transaction_isolation') not like 'read %' then
         perform pgque.refuse_if_rotated(v_queue.queue_id, v_queue.queue_cur_table);
@@ -749,7 +843,8 @@ security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    return pgque.insert_event(queue_name, type_name, payload);
+    return pgque.insert_event_raw(
+        queue_name, null, null, null, null, type_name, payload, null, null, null, null);
 end;
 $$;
 
@@ -760,7 +855,8 @@ security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    return pgque.insert_event(queue_name, type_name, payload::text);
+    return pgque.insert_event_raw(
+        queue_name, null, null, null, null, type_name, payload::text, null, null, null, null);
 end;
 $$;
 
@@ -771,7 +867,8 @@ security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    return pgque.insert_event(queue_name, 'default', payload);
+    return pgque.insert_event_raw(
+        queue_name, null, null, null, null, 'default', payload, null, null, null, null);
 end;
 $$;
 
@@ -782,7 +879,8 @@ security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    return pgque.insert_event(queue_name, 'default', payload::text);
+    return pgque.insert_event_raw(
+        queue_name, null, null, null, null, 'default', payload::text, null, null, null, null);
 end;
 $$;
 
@@ -1445,7 +1543,7 @@ declare
     v_sub     record;
     v_retries bigint;
 begin
-    select s.sub_id, s.sub_consumer, s.sub_role, s.sub_last_tick
+    select s.sub_id, s.sub_queue, s.sub_consumer, s.sub_role, s.sub_last_tick
     into v_sub
     from pgque.subscription as s
     join pgque.queue as q on q.queue_id = s.sub_queue
@@ -1457,7 +1555,11 @@ begin
         return 0;
     end if;
     if v_sub.sub_role = 'coop_member'
-       or exists (select from pgque.subscription as m where m.sub_parent = v_sub.sub_id) then
+       or exists (
+           select
+           from pgque.subscription as m
+           where m.sub_queue = v_sub.sub_queue and m.sub_parent = v_sub.sub_id
+       ) then
         raise exception 'consumer % of queue % belongs to a cooperative group',
             unregister_consumer.consumer_name, unregister_consumer.queue_name
             using errcode = 'object_in_use',
@@ -1509,6 +1611,33 @@ revoke all on function pgque.unsubscribe(text, text) from public;
 grant execute on function pgque.subscribe(text, text) to pgque_reader;
 grant execute on function pgque.unsubscribe(text, text) to pgque_reader;
 
+-- ---- sql/pgque/consume/tick_after.sql
+
+-- The tick at which a batch ends that begins at the given one: the first that satisfies every
+-- condition given, old enough (min_lag), enough events (min_count), enough time covered
+-- (min_interval); the very next one without any. Internal; all NULL when there is none yet.
+
+create or replace function pgque.tick_after(
+    start_tick pgque.tick, min_lag interval, min_count int4, min_interval interval
+)
+returns pgque.tick
+language sql
+stable
+as $$
+    select t
+    from pgque.tick as t
+    where t.tick_queue = (start_tick).tick_queue
+      and t.tick_id > (start_tick).tick_id
+      and (min_count is null or t.tick_event_seq - (start_tick).tick_event_seq >= min_count)
+      and (min_interval is null or t.tick_time - (start_tick).tick_time >= min_interval)
+      and (min_lag is null or t.tick_time <= pg_catalog.clock_timestamp() - min_lag)
+    order by t.tick_id
+    limit 1
+$$;
+
+revoke all on function pgque.tick_after(pgque.tick, interval, int4, interval) from public;
+grant execute on function pgque.tick_after(pgque.tick, interval, int4, interval) to pgque_admin;
+
 -- ---- sql/pgque/consume/next_batch.sql
 
 -- Open the next batch of a consumer: what became visible between the tick it has reached and a later
@@ -1535,14 +1664,20 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_sub  record;
-    v_prev record;
-    v_next record;
+    v_prev pgque.tick;
+    v_next pgque.tick;
 begin
-    select s.sub_id, s.sub_role, s.sub_batch is not null or exists (
+    select s.sub_id,
+           s.sub_batch is not null or exists (
                select
                from pgque.tick as t
                where t.tick_queue = s.sub_queue and t.tick_id > s.sub_last_tick
-           ) as has_work
+           ) as has_work,
+           s.sub_role = 'coop_member' or (s.sub_role = 'coop_main' and exists (
+               select
+               from pgque.subscription as m
+               where m.sub_queue = s.sub_queue and m.sub_parent = s.sub_id
+           )) as in_group
     into v_sub
     from pgque.queue as q
     join pgque.subscription as s on s.sub_queue = q.queue_id
@@ -1558,7 +1693,7 @@ begin
             next_batch_custom.queue_name, next_batch_custom.consumer_name
             using errcode = 'undefined_object';
     end if;
-    if v_sub.sub_role <> 'normal' then
+    if v_sub.in_group then
         raise exception 'consumer % of queue % belongs to a cooperative group',
             next_batch_custom.consumer_name, next_batch_custom.queue_name
             using errcode = 'object_not_in_prerequisite_state',
@@ -1581,7 +1716,7 @@ begin
             using errcode = 'undefined_object';
     end if;
 
-    select t.tick_time, t.tick_event_seq
+    select t.*
     into v_prev
     from pgque.tick as t
     where t.tick_queue = v_sub.sub_queue
@@ -1593,25 +1728,17 @@ begin
                   hint = 'Choose another position by pgque.register_consumer_at().';
     end if;
 
-    select t.tick_id, t.tick_time, t.tick_event_seq
-    into v_next
-    from pgque.tick as t
-    where t.tick_queue = v_sub.sub_queue
-      and case
-              when v_sub.sub_batch is not null then t.tick_id = v_sub.sub_next_tick
-              else (next_batch_custom.min_count is null
-                    or t.tick_event_seq - v_prev.tick_event_seq >= next_batch_custom.min_count)
-                   and (next_batch_custom.min_interval is null
-                        or t.tick_time - v_prev.tick_time >= next_batch_custom.min_interval)
-                   and (next_batch_custom.min_lag is null
-                        or t.tick_time <= clock_timestamp() - next_batch_custom.min_lag)
-          end
-      and t.tick_id > v_sub.sub_last_tick
-    order by t.tick_id
-    limit 1;
-
-    if v_sub.sub_batch is null then
-        if not found then
+    if v_sub.sub_batch is not null then
+        select t.*
+        into v_next
+        from pgque.tick as t
+        where t.tick_queue = v_sub.sub_queue
+          and t.tick_id = v_sub.sub_next_tick;
+    else
+        v_next := pgque.tick_after(
+            v_prev, next_batch_custom.min_lag, next_batch_custom.min_count,
+            next_batch_custom.min_interval);
+        if v_next.tick_id is null then
             return;
         end if;
         v_sub.sub_batch := nextval('pgque.batch_id_seq');
@@ -1736,6 +1863,8 @@ grant execute on function pgque.event_range_sql(int4, int4, int4, pg_snapshot, p
 -- ---- sql/pgque/consume/batch_event_sql.sql
 
 -- The query that finds the events of an open batch, as text. Internal: see event_range_sql().
+--
+-- Retries of a cooperative group belong to the group: whichever member gets the batch gets them.
 
 create or replace function pgque.batch_event_sql(batch_id bigint)
 returns text
@@ -1745,7 +1874,8 @@ as $$
 declare
     v_batch record;
 begin
-    select s.sub_id, s.sub_last_tick, s.sub_next_tick, q.queue_id, q.queue_cur_table,
+    select coalesce(s.sub_parent, s.sub_id) as owner_id, s.sub_last_tick, s.sub_next_tick,
+           q.queue_id, q.queue_cur_table,
            prev.tick_snapshot as prev_snapshot, next.tick_snapshot as next_snapshot
     into v_batch
     from pgque.subscription as s
@@ -1765,7 +1895,7 @@ begin
             using errcode = 'data_corrupted';
     end if;
     return pgque.event_range_sql(
-        v_batch.queue_id, v_batch.queue_cur_table, v_batch.sub_id,
+        v_batch.queue_id, v_batch.queue_cur_table, v_batch.owner_id,
         v_batch.prev_snapshot, v_batch.next_snapshot);
 end;
 $$;
@@ -1796,9 +1926,68 @@ $$;
 revoke all on function pgque.batch_event(bigint, bigint) from public;
 grant execute on function pgque.batch_event(bigint, bigint) to pgque_admin;
 
+-- ---- sql/pgque/consume/batch_delivery_sql.sql
+
+-- What of an open batch is handed out, as the text of a query: all but the events that have outlived
+-- the queue's event_ttl. Internal. Without event_ttl it is the query for the whole batch.
+--
+-- Reading is the only place where age counts: an event handed out before may still be retried or
+-- given up, and isn't handed out again once it is too old.
+
+create or replace function pgque.skip_expired(event_sql text, event_ttl interval)
+returns text
+language sql
+immutable
+as $$
+    select case
+        when event_ttl is null then event_sql
+        else pg_catalog.format(
+            'select b.* from (%s) as b where b.ev_time > pg_catalog.now() - %L::interval',
+            event_sql, event_ttl)
+    end
+$$;
+
+create or replace function pgque.batch_delivery_sql(batch_id bigint)
+returns text
+language plpgsql
+stable
+as $$
+declare
+    v_events constant text := pgque.batch_event_sql(batch_id);
+begin
+    return (
+        select pgque.skip_expired(v_events, q.queue_event_ttl)
+        from pgque.subscription as s
+        join pgque.queue as q on q.queue_id = s.sub_queue
+        where s.sub_batch = batch_delivery_sql.batch_id
+    );
+end;
+$$;
+
+-- The same as messages, the first $1 of them.
+create or replace function pgque.batch_message_sql(batch_id bigint)
+returns text
+language sql
+stable
+as $$
+    select pg_catalog.format(
+        'select b.ev_id, %s::bigint, b.ev_type, b.ev_data, b.ev_retry, b.ev_time, '
+        'b.ev_extra1, b.ev_extra2, b.ev_extra3, b.ev_extra4 '
+        'from (%s) as b order by b.ev_id limit $1',
+        batch_id, pgque.batch_delivery_sql(batch_id))
+$$;
+
+revoke all on function pgque.skip_expired(text, interval) from public;
+revoke all on function pgque.batch_delivery_sql(bigint) from public;
+revoke all on function pgque.batch_message_sql(bigint) from public;
+grant execute on function pgque.skip_expired(text, interval) to pgque_admin;
+grant execute on function pgque.batch_delivery_sql(bigint) to pgque_admin;
+grant execute on function pgque.batch_message_sql(bigint) to pgque_admin;
+
 -- ---- sql/pgque/consume/get_batch_events.sql
 
--- Read the events of an open batch, in the order of their ids. May be called as often as needed.
+-- Read the events of an open batch, in the order of their ids, without those that have outlived the
+-- queue's event_ttl. May be called as often as needed.
 -- Volatile, so that it finds a batch that next_batch() took in the same statement.
 
 create or replace function pgque.get_batch_events(
@@ -1816,7 +2005,7 @@ begin
     return query execute
         'select b.ev_id, b.ev_time, b.ev_txid::text::bigint, b.ev_retry, b.ev_type, b.ev_data, '
         'b.ev_extra1, b.ev_extra2, b.ev_extra3, b.ev_extra4 '
-        'from (' || pgque.batch_event_sql(batch_id) || ') as b order by b.ev_id';
+        'from (' || pgque.batch_delivery_sql(batch_id) || ') as b order by b.ev_id';
 end;
 $$;
 
@@ -1836,17 +2025,25 @@ security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
+    -- A member of a cooperative group has no position of its own; the group's moved on when the batch
+    -- was handed out.
     update pgque.subscription as s
-    set sub_last_tick = s.sub_next_tick, sub_next_tick = null, sub_batch = null, sub_active = now()
+    set sub_last_tick = case when s.sub_role <> 'coop_member' then s.sub_next_tick end,
+        sub_next_tick = null, sub_batch = null, sub_active = now()
     where s.sub_batch = finish_batch.batch_id
-      and s.sub_role = 'normal';
+      and (s.sub_role <> 'coop_main' or not exists (
+          select
+          from pgque.subscription as m
+          where m.sub_queue = s.sub_queue and m.sub_parent = s.sub_id
+      ));
     if found then
         return 1;
     end if;
 
     if exists (select from pgque.subscription as s where s.sub_batch = finish_batch.batch_id) then
-        raise exception 'batch % belongs to a cooperative group', finish_batch.batch_id
-            using errcode = 'object_not_in_prerequisite_state';
+        raise exception 'batch % belongs to a cooperative group as a whole', finish_batch.batch_id
+            using errcode = 'object_not_in_prerequisite_state',
+                  hint = 'Only the batches of its members can be finished.';
     end if;
     raise warning 'batch not found: %', finish_batch.batch_id;
     return 0;
@@ -1872,53 +2069,51 @@ grant execute on function pgque.ack(bigint) to pgque_reader;
 
 -- ---- sql/pgque/consume/finish_empty.sql
 
--- Finish an open batch that turned out to hold no events, and with it all empty ones that follow.
--- Internal to receive().
---
--- An idle queue ticks once a minute, so a consumer coming back after a weekend finds thousands of
--- empty batches. Whether anything lies between its position and a tick can only turn from no to yes
--- as the tick gets later; so the last tick up to which there is nothing is found by halving, and the
--- position moves once.
+-- Finish an open batch that turned out to hold nothing to hand out, and with it all empty ones that
+-- follow. Internal to receive() and receive_coop().
+
+-- The last tick up to which there is nothing to hand out to the owner of a position, from a given tick
+-- on. An idle queue ticks once a minute, so a consumer coming back after a weekend finds thousands of
+-- empty batches. Whether anything lies between its position and a tick can only turn from no to yes as
+-- the tick gets later; so that tick is found by halving.
 --
 -- The current table is read together with each tick: a tick written after a rotation covers events
 -- that are in the new table.
-
-create or replace function pgque.finish_empty(batch_id bigint)
-returns void
+create or replace function pgque.last_empty_tick(queue_id int4, owner_id int4, from_tick bigint)
+returns bigint
 language plpgsql
+stable
 as $$
 declare
-    v_batch record;
+    v_start pg_snapshot := (
+        select t.tick_snapshot
+        from pgque.tick as t
+        where t.tick_queue = last_empty_tick.queue_id
+          and t.tick_id = last_empty_tick.from_tick
+    );
     v_tick  record;
-    v_empty bigint;     -- nothing up to this tick
-    v_some  bigint;     -- something up to this one
+    v_empty bigint := from_tick;    -- nothing up to this tick
+    v_some  bigint;                 -- something up to this one
     v_found bool;
 begin
-    select s.sub_id, s.sub_queue, s.sub_next_tick, t.tick_snapshot
-    into v_batch
-    from pgque.subscription as s
-    join pgque.tick as t on t.tick_queue = s.sub_queue and t.tick_id = s.sub_last_tick
-    where s.sub_batch = finish_empty.batch_id;
-
-    v_empty := v_batch.sub_next_tick;
     loop
         -- The last tick of all to begin with: after an idle time there is nothing at all.
-        select t.tick_id, t.tick_snapshot, q.queue_cur_table
+        select t.tick_id, t.tick_snapshot, q.queue_cur_table, q.queue_event_ttl
         into v_tick
         from pgque.tick as t
         join pgque.queue as q on q.queue_id = t.tick_queue
-        where t.tick_queue = v_batch.sub_queue
+        where t.tick_queue = last_empty_tick.queue_id
           and t.tick_id > v_empty
           and (v_some is null or t.tick_id <= (v_empty + v_some) / 2)
         order by t.tick_id desc
         limit 1;
         if not found then
             -- Ids have gaps: there may be ticks left in the upper half.
-            select t.tick_id, t.tick_snapshot, q.queue_cur_table
+            select t.tick_id, t.tick_snapshot, q.queue_cur_table, q.queue_event_ttl
             into v_tick
             from pgque.tick as t
             join pgque.queue as q on q.queue_id = t.tick_queue
-            where t.tick_queue = v_batch.sub_queue
+            where t.tick_queue = last_empty_tick.queue_id
               and t.tick_id > v_empty
               and t.tick_id < v_some
             order by t.tick_id
@@ -1926,9 +2121,10 @@ begin
             exit when not found;
         end if;
 
-        execute 'select exists (' || pgque.event_range_sql(
-            v_batch.sub_queue, v_tick.queue_cur_table, v_batch.sub_id,
-            v_batch.tick_snapshot, v_tick.tick_snapshot) || ')'
+        execute 'select exists (' || pgque.skip_expired(
+            pgque.event_range_sql(
+                queue_id, v_tick.queue_cur_table, owner_id, v_start, v_tick.tick_snapshot),
+            v_tick.queue_event_ttl) || ')'
         into v_found;
         if v_found then
             v_some := v_tick.tick_id;
@@ -1937,14 +2133,35 @@ begin
             exit when v_some is null;
         end if;
     end loop;
-
-    update pgque.subscription as s
-    set sub_last_tick = v_empty, sub_next_tick = null, sub_batch = null, sub_active = now()
-    where s.sub_batch = finish_empty.batch_id;
+    return v_empty;
 end;
 $$;
 
+create or replace function pgque.finish_empty(batch_id bigint)
+returns void
+language plpgsql
+as $$
+declare
+    v_batch record;
+begin
+    select coalesce(s.sub_parent, s.sub_id) as owner_id, s.sub_next_tick
+    into v_batch
+    from pgque.subscription as s
+    where s.sub_batch = finish_empty.batch_id;
+    perform pgque.finish_batch(batch_id);
+
+    -- The position of a cooperative group may be further by now: then others have what follows.
+    update pgque.subscription as s
+    set sub_last_tick = pgque.last_empty_tick(s.sub_queue, s.sub_id, s.sub_last_tick)
+    where s.sub_id = v_batch.owner_id
+      and s.sub_last_tick = v_batch.sub_next_tick
+      and s.sub_batch is null;
+end;
+$$;
+
+revoke all on function pgque.last_empty_tick(int4, int4, bigint) from public;
 revoke all on function pgque.finish_empty(bigint) from public;
+grant execute on function pgque.last_empty_tick(int4, int4, bigint) to pgque_admin;
 grant execute on function pgque.finish_empty(bigint) to pgque_admin;
 
 -- ---- sql/pgque/consume/receive.sql
@@ -1976,11 +2193,7 @@ begin
         v_batch := pgque.next_batch(queue, consumer);
         exit when v_batch is null;
 
-        return query execute
-            'select b.ev_id, $1, b.ev_type, b.ev_data, b.ev_retry, b.ev_time, '
-            'b.ev_extra1, b.ev_extra2, b.ev_extra3, b.ev_extra4 '
-            'from (' || pgque.batch_event_sql(v_batch) || ') as b order by b.ev_id limit $2'
-        using v_batch, max_return;
+        return query execute pgque.batch_message_sql(v_batch) using max_return;
         exit when found;
 
         perform pgque.finish_empty(v_batch);
@@ -1990,6 +2203,60 @@ $$;
 
 revoke all on function pgque.receive(text, text, int) from public;
 grant execute on function pgque.receive(text, text, int) to pgque_reader;
+
+-- ---- sql/pgque/consume/get_batch_cursor.sql
+
+-- Read a batch too large for one answer: the first quick_limit events come at once, the rest by
+-- `fetch ... from <cursor_name>` in the same transaction.
+--
+-- extra_where is SQL and is run as it stands, so it must never hold what a user typed. For that reason
+-- both forms run with the rights of the caller and not of the engine's owner: whoever may use them
+-- gains nothing by what he writes there. Names in it are looked for in pg_catalog only.
+
+create or replace function pgque.get_batch_cursor(
+    batch_id bigint, cursor_name text, quick_limit int4, extra_where text,
+    out ev_id bigint, out ev_time timestamptz, out ev_txid bigint, out ev_retry int4,
+    out ev_type text, out ev_data text,
+    out ev_extra1 text, out ev_extra2 text, out ev_extra3 text, out ev_extra4 text
+)
+returns setof record
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    execute format(
+        'declare %I no scroll cursor for '
+        'select b.ev_id, b.ev_time, b.ev_txid::text::bigint as ev_txid, b.ev_retry, b.ev_type, b.ev_data, '
+        'b.ev_extra1, b.ev_extra2, b.ev_extra3, b.ev_extra4 from (', cursor_name)
+        || pgque.batch_delivery_sql(batch_id) || ') as b'
+        || coalesce(' where (' || extra_where || ')', '')
+        || ' order by b.ev_id';
+    if quick_limit > 0 then
+        return query execute format('fetch %s from %I', quick_limit, cursor_name);
+    end if;
+end;
+$$;
+
+create or replace function pgque.get_batch_cursor(
+    batch_id bigint, cursor_name text, quick_limit int4,
+    out ev_id bigint, out ev_time timestamptz, out ev_txid bigint, out ev_retry int4,
+    out ev_type text, out ev_data text,
+    out ev_extra1 text, out ev_extra2 text, out ev_extra3 text, out ev_extra4 text
+)
+returns setof record
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return query
+    select b.* from pgque.get_batch_cursor(batch_id, cursor_name, quick_limit, null) as b;
+end;
+$$;
+
+revoke all on function pgque.get_batch_cursor(bigint, text, int4, text) from public;
+revoke all on function pgque.get_batch_cursor(bigint, text, int4) from public;
+grant execute on function pgque.get_batch_cursor(bigint, text, int4, text) to pgque_admin;
+grant execute on function pgque.get_batch_cursor(bigint, text, int4) to pgque_admin;
 
 -- ---- sql/pgque/retry/insert_retry.sql
 
@@ -2036,7 +2303,7 @@ declare
 begin
     -- Locked, so that the batch isn't finished and the consumer not unregistered until the retry is
     -- committed: a retry nobody owns would wait for ever.
-    select s.sub_id, s.sub_queue
+    select coalesce(s.sub_parent, s.sub_id) as owner_id, s.sub_queue
     into v_sub
     from pgque.subscription as s
     where s.sub_batch = event_retry.batch_id
@@ -2051,7 +2318,7 @@ begin
         raise exception 'event % not found in batch %', event_id, batch_id
             using errcode = 'undefined_object';
     end if;
-    return pgque.insert_retry(v_sub.sub_queue, v_sub.sub_id, v_event, retry_time);
+    return pgque.insert_retry(v_sub.sub_queue, v_sub.owner_id, v_event, retry_time);
 end;
 $$;
 
@@ -2077,23 +2344,24 @@ grant execute on function pgque.event_retry(bigint, bigint, integer) to pgque_re
 -- Have all events of an open batch delivered again later; for a consumer that finds out halfway that
 -- it can't do its work at all. Returns how many were put aside.
 
-create or replace function pgque.batch_retry(batch_id bigint, retry_seconds integer)
+-- Internal: those that were retried less than max_retries times, or all without that.
+create or replace function pgque.retry_batch_events(
+    batch_id bigint, retry_time timestamptz, max_retries int4
+)
 returns integer
 language plpgsql
-security definer
-set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_sub   record;
     v_count integer;
 begin
-    select s.sub_id, s.sub_queue
+    select coalesce(s.sub_parent, s.sub_id) as owner_id, s.sub_queue
     into v_sub
     from pgque.subscription as s
-    where s.sub_batch = batch_retry.batch_id
+    where s.sub_batch = retry_batch_events.batch_id
     for key share;
     if not found then
-        raise exception 'batch not found: %', batch_retry.batch_id
+        raise exception 'batch not found: %', retry_batch_events.batch_id
             using errcode = 'undefined_object';
     end if;
 
@@ -2103,14 +2371,29 @@ begin
         'ev_extra1, ev_extra2, ev_extra3, ev_extra4) '
         'select $1, $2, b.ev_id, b.ev_time, b.ev_txid, $3, coalesce(b.ev_retry, 0) + 1, '
         'b.ev_type, b.ev_data, b.ev_extra1, b.ev_extra2, b.ev_extra3, b.ev_extra4 '
-        'from (' || pgque.batch_event_sql(batch_id) || ') as b on conflict do nothing'
-    using clock_timestamp() + make_interval(secs => retry_seconds), v_sub.sub_queue, v_sub.sub_id;
+        'from (' || pgque.batch_event_sql(batch_id) || ') as b '
+        'where $4 is null or coalesce(b.ev_retry, 0) < $4 on conflict do nothing'
+    using retry_time, v_sub.sub_queue, v_sub.owner_id, max_retries;
     get diagnostics v_count = row_count;
     return v_count;
 end;
 $$;
 
+create or replace function pgque.batch_retry(batch_id bigint, retry_seconds integer)
+returns integer
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return pgque.retry_batch_events(
+        batch_id, clock_timestamp() + make_interval(secs => retry_seconds), null);
+end;
+$$;
+
+revoke all on function pgque.retry_batch_events(bigint, timestamptz, int4) from public;
 revoke all on function pgque.batch_retry(bigint, integer) from public;
+grant execute on function pgque.retry_batch_events(bigint, timestamptz, int4) to pgque_admin;
 grant execute on function pgque.batch_retry(bigint, integer) to pgque_admin;
 
 -- ---- sql/pgque/retry/nack.sql
@@ -2134,7 +2417,8 @@ declare
     v_sub   record;
     v_event pgque.event_template;
 begin
-    select s.sub_id, s.sub_queue, coalesce(q.queue_max_retries, 5) as max_retries
+    select coalesce(s.sub_parent, s.sub_id) as owner_id, s.sub_queue,
+           coalesce(q.queue_max_retries, 5) as max_retries
     into v_sub
     from pgque.subscription as s
     join pgque.queue as q on q.queue_id = s.sub_queue
@@ -2158,7 +2442,7 @@ begin
             v_event.ev_extra1, v_event.ev_extra2, v_event.ev_extra3, v_event.ev_extra4);
     else
         perform pgque.insert_retry(
-            v_sub.sub_queue, v_sub.sub_id, v_event,
+            v_sub.sub_queue, v_sub.owner_id, v_event,
             clock_timestamp() + coalesce(retry_after, interval '60 seconds'));
     end if;
     return 1;
@@ -2249,7 +2533,8 @@ grant execute on function pgque.maint_retry_events() to pgque_admin;
 -- ---- sql/pgque/dead_letter/event_dead.sql
 
 -- Give up on one event of an open batch and keep it where an operator can look at it and replay it.
--- nack() calls this. Doing it twice leaves one dead letter; the second call returns 0.
+-- nack() calls this. Doing it twice leaves one dead letter; the second call returns 0. A cooperative
+-- group has its dead letters together, whichever member failed.
 
 create or replace function pgque.event_dead(
     batch_id bigint, event_id bigint, reason text,
@@ -2265,11 +2550,12 @@ as $$
 declare
     v_sub record;
 begin
-    select s.sub_queue, s.sub_consumer, s.sub_next_tick, q.queue_name, c.co_name
+    select s.sub_queue, o.sub_consumer, s.sub_next_tick, q.queue_name, c.co_name
     into v_sub
     from pgque.subscription as s
     join pgque.queue as q on q.queue_id = s.sub_queue
-    join pgque.consumer as c on c.co_id = s.sub_consumer
+    join pgque.subscription as o on o.sub_id = coalesce(s.sub_parent, s.sub_id)
+    join pgque.consumer as c on c.co_id = o.sub_consumer
     where s.sub_batch = event_dead.batch_id;
     if not found then
         raise exception 'batch not found: %', event_dead.batch_id
@@ -2449,6 +2735,1025 @@ $$;
 
 revoke all on function pgque.dlq_purge(text, interval) from public;
 grant execute on function pgque.dlq_purge(text, interval) to pgque_admin;
+
+-- ---- sql/pgque/cooperative/find_subconsumer.sql
+
+-- The two subscriptions that a member of a cooperative group consists of: the group's, which holds the
+-- position, and its own, which holds its open batch. Internal. No row where either is missing.
+--
+-- A member is a consumer named <group>.<member>; neither part may hold a dot, or two groups could
+-- claim one name.
+
+create or replace function pgque.find_subconsumer(queue text, consumer text, subconsumer text)
+returns table (queue_id int4, main_id int4, member_id int4)
+language sql
+stable
+as $$
+    select main.sub_queue, main.sub_id, member.sub_id
+    from pgque.queue as q
+    join pgque.subscription as main on main.sub_queue = q.queue_id
+    join pgque.consumer as main_name on main_name.co_id = main.sub_consumer
+    join pgque.subscription as member
+        on member.sub_queue = main.sub_queue and member.sub_parent = main.sub_id
+    join pgque.consumer as member_name on member_name.co_id = member.sub_consumer
+    where q.queue_name = find_subconsumer.queue
+      and main_name.co_name = find_subconsumer.consumer
+      and member_name.co_name = find_subconsumer.consumer || '.' || find_subconsumer.subconsumer
+$$;
+
+revoke all on function pgque.find_subconsumer(text, text, text) from public;
+grant execute on function pgque.find_subconsumer(text, text, text) to pgque_admin;
+
+-- ---- sql/pgque/cooperative/fail_batch.sql
+
+-- Treat every event of an open batch as if nack() had been called for it: a retry after a minute, or a
+-- dead letter for those that were retried as often as the queue allows. Internal to
+-- unregister_subconsumer().
+
+create or replace function pgque.fail_batch(batch_id bigint, reason text)
+returns void
+language plpgsql
+as $$
+declare
+    v_batch record;
+    v_event pgque.event_template;
+begin
+    select coalesce(s.sub_parent, s.sub_id) as owner_id, s.sub_queue,
+           coalesce(q.queue_max_retries, 5) as max_retries
+    into v_batch
+    from pgque.subscription as s
+    join pgque.queue as q on q.queue_id = s.sub_queue
+    where s.sub_batch = fail_batch.batch_id;
+
+    -- The dead first: those below are then the rest.
+    for v_event in execute
+        'select b.* from (' || pgque.batch_event_sql(batch_id) || ') as b '
+        'where coalesce(b.ev_retry, 0) >= $1 order by b.ev_id'
+        using v_batch.max_retries
+    loop
+        perform pgque.event_dead(
+            batch_id, v_event.ev_id, reason, v_event.ev_time, v_event.ev_txid, v_event.ev_retry,
+            v_event.ev_type, v_event.ev_data, v_event.ev_extra1, v_event.ev_extra2,
+            v_event.ev_extra3, v_event.ev_extra4);
+    end loop;
+
+    perform pgque.retry_batch_events(
+        batch_id, pg_catalog.clock_timestamp() + interval '60 seconds', v_batch.max_retries);
+end;
+$$;
+
+revoke all on function pgque.fail_batch(bigint, text) from public;
+grant execute on function pgque.fail_batch(bigint, text) to pgque_admin;
+
+-- ---- sql/pgque/cooperative/register_subconsumer.sql
+
+-- Let several workers share one consumer: each registers as a member of the group under its own name
+-- and gets batches that no other member gets. The group has the position; it is made along with its
+-- first member. Returns 1, or 0 for a member that is there already.
+--
+-- A consumer that exists and works alone is turned into a group only when asked to, and not in the
+-- middle of a batch: whoever runs it would be locked out.
+
+create or replace function pgque.register_subconsumer(
+    queue text, consumer text, subconsumer text, convert_normal boolean default false
+)
+returns integer
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_main   record;
+    v_member int4;
+    v_new    bool;
+begin
+    if coalesce(consumer, '') = '' or coalesce(subconsumer, '') = '' then
+        raise exception 'names of a cooperative group and its members must not be empty'
+            using errcode = 'invalid_parameter_value';
+    end if;
+    if strpos(consumer || subconsumer, '.') > 0 then
+        raise exception 'names of a cooperative group and its members must not hold a dot: % and %',
+            consumer, subconsumer
+            using errcode = 'invalid_parameter_value';
+    end if;
+
+    -- The name first: of two registrations of one member the second waits here, holding nothing else.
+    insert into pgque.consumer as c (co_name)
+    values (consumer || '.' || subconsumer)
+    on conflict (co_name) do update set co_name = excluded.co_name
+    returning c.co_id into v_member;
+    if exists (select from pgque.find_subconsumer(queue, consumer, subconsumer)) then
+        return 0;
+    end if;
+
+    v_new := pgque.register_consumer(queue, consumer) = 1;
+    select s.sub_id, s.sub_queue, s.sub_role, s.sub_batch,
+           not exists (
+               select
+               from pgque.subscription as m
+               where m.sub_queue = s.sub_queue and m.sub_parent = s.sub_id
+           ) as is_empty
+    into v_main
+    from pgque.subscription as s
+    join pgque.queue as q on q.queue_id = s.sub_queue
+    join pgque.consumer as c on c.co_id = s.sub_consumer
+    where q.queue_name = register_subconsumer.queue
+      and c.co_name = register_subconsumer.consumer
+    for update of s;
+
+    if v_main.sub_role = 'normal' and not v_new and not coalesce(convert_normal, false) then
+        raise exception 'consumer % of queue % exists and is not cooperative', consumer, queue
+            using errcode = 'object_not_in_prerequisite_state',
+                  hint = 'Turn it into a group by pgque.register_subconsumer(..., convert_normal => true), '
+                         'or choose another name.';
+    end if;
+    if v_main.is_empty and v_main.sub_batch is not null then
+        raise exception 'consumer % of queue % has an open batch and can not become cooperative',
+            consumer, queue
+            using errcode = 'object_in_use',
+                  hint = format('Finish it first: select pgque.ack(%s);', v_main.sub_batch);
+    end if;
+    update pgque.subscription as s
+    set sub_role = 'coop_main'
+    where s.sub_id = v_main.sub_id
+      and s.sub_role = 'normal';
+
+    insert into pgque.subscription (sub_queue, sub_consumer, sub_role, sub_parent)
+    values (v_main.sub_queue, v_member, 'coop_member', v_main.sub_id)
+    on conflict do nothing;
+    if not found then
+        raise exception 'consumer %.% of queue % exists and is not a member of a group',
+            consumer, subconsumer, queue
+            using errcode = 'duplicate_object';
+    end if;
+    perform pgque.log_event('info', 'consumer', 'subconsumer registered', jsonb_build_object(
+        'queue', queue, 'consumer', consumer, 'subconsumer', subconsumer));
+    return 1;
+end;
+$$;
+
+-- The everyday name.
+create or replace function pgque.subscribe_subconsumer(
+    queue text, consumer text, subconsumer text, convert_normal boolean default false
+)
+returns integer
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return pgque.register_subconsumer(queue, consumer, subconsumer, convert_normal);
+end;
+$$;
+
+revoke all on function pgque.register_subconsumer(text, text, text, boolean) from public;
+revoke all on function pgque.subscribe_subconsumer(text, text, text, boolean) from public;
+grant execute on function pgque.register_subconsumer(text, text, text, boolean) to pgque_reader;
+grant execute on function pgque.subscribe_subconsumer(text, text, text, boolean) to pgque_reader;
+
+-- ---- sql/pgque/cooperative/unregister_subconsumer.sql
+
+-- Take a member out of its cooperative group. Returns 1, or 0 for one that isn't there. What waits for
+-- a retry stays with the group. Without its last member the group is an ordinary consumer again, at the
+-- position that the group has reached.
+--
+-- A member with an open batch is refused, unless batch_handling is 1: then every event of the batch
+-- counts as failed, as by nack(), and comes again to another member.
+
+create or replace function pgque.unregister_subconsumer(
+    queue text, consumer text, subconsumer text, batch_handling integer default 0
+)
+returns integer
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_group  record;
+    v_member record;
+begin
+    if batch_handling is null or batch_handling not in (0, 1) then
+        raise exception 'batch_handling must be 0 or 1, not %', batch_handling
+            using errcode = 'invalid_parameter_value';
+    end if;
+
+    select g.* into v_group from pgque.find_subconsumer(queue, consumer, subconsumer) as g;
+    if not found then
+        return 0;
+    end if;
+    select s.sub_consumer, s.sub_batch
+    into v_member
+    from pgque.subscription as s
+    where s.sub_id = v_group.member_id
+    for update;
+    if not found then
+        return 0;
+    end if;
+
+    if v_member.sub_batch is not null then
+        if batch_handling = 0 then
+            raise exception 'subconsumer %.% of queue % has an open batch: %',
+                consumer, subconsumer, queue, v_member.sub_batch
+                using errcode = 'object_in_use',
+                      hint = 'Finish it, or give its events to the others by batch_handling => 1.';
+        end if;
+        perform pgque.fail_batch(v_member.sub_batch, 'subconsumer unregistered');
+        perform pgque.finish_batch(v_member.sub_batch);
+    end if;
+
+    perform from pgque.subscription as s where s.sub_id = v_group.main_id for update;
+    delete from pgque.subscription as s where s.sub_id = v_group.member_id;
+    perform pgque.forget_consumer(v_member.sub_consumer);
+    update pgque.subscription as s
+    set sub_role = 'normal'
+    where s.sub_id = v_group.main_id
+      and not exists (
+          select
+          from pgque.subscription as m
+          where m.sub_queue = s.sub_queue and m.sub_parent = s.sub_id
+      );
+
+    perform pgque.log_event('info', 'consumer', 'subconsumer unregistered', jsonb_build_object(
+        'queue', queue, 'consumer', consumer, 'subconsumer', subconsumer,
+        'batch_id', v_member.sub_batch));
+    return 1;
+end;
+$$;
+
+-- The everyday name.
+create or replace function pgque.unsubscribe_subconsumer(
+    queue text, consumer text, subconsumer text, batch_handling integer default 0
+)
+returns integer
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return pgque.unregister_subconsumer(queue, consumer, subconsumer, batch_handling);
+end;
+$$;
+
+revoke all on function pgque.unregister_subconsumer(text, text, text, integer) from public;
+revoke all on function pgque.unsubscribe_subconsumer(text, text, text, integer) from public;
+grant execute on function pgque.unregister_subconsumer(text, text, text, integer) to pgque_reader;
+grant execute on function pgque.unsubscribe_subconsumer(text, text, text, integer) to pgque_reader;
+
+-- ---- sql/pgque/cooperative/next_batch.sql
+
+-- Open the next batch of a cooperative group for one of its members: its own if it has one open, else
+-- one that a dead member left, else the next of the group. The group's position moves on as the batch
+-- is handed out, so the members work side by side.
+--
+-- A member is dead when it holds a batch and hasn't been heard of for dead_interval: by asking for the
+-- batch, or by touch_subconsumer(). The batch is taken over under a new id, so that whoever comes back
+-- from the dead can neither finish it nor fail its events.
+--
+-- min_lag, min_count and min_interval choose a larger batch as for a consumer that works alone. They
+-- don't apply to a batch that exists.
+--
+-- Locks are taken in one order throughout: the member itself, its group, then without waiting another
+-- member. A poll that finds nothing only reads.
+
+create or replace function pgque.next_batch_custom(
+    queue text, consumer text, subconsumer text,
+    min_lag interval, min_count int4, min_interval interval, dead_interval interval default null,
+    out batch_id bigint, out prev_tick_id bigint, out next_tick_id bigint
+)
+returns record
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_group  record;
+    v_member record;
+    v_main   record;
+    v_prev   pgque.tick;
+    v_next   pgque.tick;
+begin
+    select g.* into v_group from pgque.find_subconsumer(queue, consumer, subconsumer) as g;
+    if not found then
+        if not exists (select from pgque.queue as q where q.queue_name = next_batch_custom.queue) then
+            raise exception 'queue not found: %', queue
+                using errcode = 'undefined_object';
+        end if;
+        raise exception 'not subscriber to queue: %/%.%', queue, consumer, subconsumer
+            using errcode = 'undefined_object',
+                  hint = 'Register it by pgque.register_subconsumer(), or use pgque.receive_coop().';
+    end if;
+    if not exists (
+        select
+        from pgque.subscription as s
+        where s.sub_queue = v_group.queue_id
+          and case s.sub_id
+                  when v_group.member_id then s.sub_batch is not null
+                  when v_group.main_id then exists (
+                      select
+                      from pgque.tick as t
+                      where t.tick_queue = s.sub_queue and t.tick_id > s.sub_last_tick
+                  )
+                  else s.sub_parent = v_group.main_id
+                      and s.sub_batch is not null
+                      and s.sub_active < clock_timestamp() - dead_interval
+              end
+    ) then
+        return;
+    end if;
+
+    select s.sub_batch, s.sub_last_tick, s.sub_next_tick
+    into v_member
+    from pgque.subscription as s
+    where s.sub_id = v_group.member_id
+    for update;
+    if not found then
+        raise exception 'not subscriber to queue: %/%.%', queue, consumer, subconsumer
+            using errcode = 'undefined_object';
+    end if;
+    if v_member.sub_batch is not null then
+        update pgque.subscription as s
+        set sub_active = clock_timestamp()
+        where s.sub_id = v_group.member_id;
+        batch_id := v_member.sub_batch;
+        prev_tick_id := v_member.sub_last_tick;
+        next_tick_id := v_member.sub_next_tick;
+        return;
+    end if;
+
+    select s.sub_queue, s.sub_last_tick
+    into v_main
+    from pgque.subscription as s
+    where s.sub_id = v_group.main_id
+    for update;
+
+    select dead.dead_id, dead.dead_batch, dead.dead_name, dead.sub_last_tick, dead.sub_next_tick
+    into v_member
+    from (
+        select s.sub_id as dead_id, s.sub_batch as dead_batch, c.co_name as dead_name,
+               s.sub_last_tick, s.sub_next_tick
+        from pgque.subscription as s
+        join pgque.consumer as c on c.co_id = s.sub_consumer
+        where s.sub_queue = v_group.queue_id
+          and s.sub_parent = v_group.main_id
+          and s.sub_id <> v_group.member_id
+          and s.sub_batch is not null
+          and s.sub_active < clock_timestamp() - dead_interval
+        order by s.sub_active
+        limit 1
+        for update of s skip locked
+    ) as dead;
+    if found then
+        update pgque.subscription as s
+        set sub_batch = null, sub_last_tick = null, sub_next_tick = null
+        where s.sub_id = v_member.dead_id;
+        prev_tick_id := v_member.sub_last_tick;
+        next_tick_id := v_member.sub_next_tick;
+    else
+        select t.*
+        into v_prev
+        from pgque.tick as t
+        where t.tick_queue = v_main.sub_queue
+          and t.tick_id = v_main.sub_last_tick;
+        if not found then
+            raise exception 'position of consumer % in queue % is lost: tick % does not exist',
+                consumer, queue, v_main.sub_last_tick
+                using errcode = 'data_corrupted',
+                      hint = 'Unregister its members, then choose another position by '
+                             'pgque.register_consumer_at().';
+        end if;
+        v_next := pgque.tick_after(v_prev, min_lag, min_count, min_interval);
+        if v_next.tick_id is null then
+            return;
+        end if;
+        update pgque.subscription as s
+        set sub_last_tick = v_next.tick_id, sub_active = clock_timestamp()
+        where s.sub_id = v_group.main_id;
+        prev_tick_id := v_prev.tick_id;
+        next_tick_id := v_next.tick_id;
+    end if;
+
+    batch_id := nextval('pgque.batch_id_seq');
+    update pgque.subscription as s
+    set sub_batch = next_batch_custom.batch_id,
+        sub_last_tick = next_batch_custom.prev_tick_id,
+        sub_next_tick = next_batch_custom.next_tick_id,
+        sub_active = clock_timestamp()
+    where s.sub_id = v_group.member_id;
+
+    if v_member.dead_batch is not null then
+        perform pgque.log_event('warning', 'consumer', 'batch taken over', jsonb_build_object(
+            'queue', queue, 'consumer', consumer, 'subconsumer', subconsumer, 'batch_id', batch_id,
+            'tick_id', next_tick_id, 'from_consumer', v_member.dead_name,
+            'from_batch_id', v_member.dead_batch));
+    end if;
+end;
+$$;
+
+create or replace function pgque.next_batch(
+    queue text, consumer text, subconsumer text, dead_interval interval default null
+)
+returns bigint
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return (
+        select b.batch_id
+        from pgque.next_batch_custom(
+            queue, consumer, subconsumer, null, null, null, dead_interval) as b
+    );
+end;
+$$;
+
+revoke all on function pgque.next_batch_custom(
+    text, text, text, interval, int4, interval, interval) from public;
+revoke all on function pgque.next_batch(text, text, text, interval) from public;
+grant execute on function pgque.next_batch_custom(
+    text, text, text, interval, int4, interval, interval) to pgque_reader;
+grant execute on function pgque.next_batch(text, text, text, interval) to pgque_reader;
+
+-- ---- sql/pgque/cooperative/receive_coop.sql
+
+-- What a worker of a cooperative group calls to consume: the messages of its next batch, as receive()
+-- for a consumer that works alone. The group and the worker are registered as needed. With
+-- dead_interval it takes over what a worker left that hasn't been heard of for so long.
+--
+-- ack() moves past the whole batch, also past what `max_return` held back. Batches that hold nothing
+-- to hand out are finished on the way, as in receive().
+
+create or replace function pgque.receive_coop(
+    queue text, consumer text, subconsumer text,
+    max_return int default 100, dead_interval interval default null
+)
+returns setof pgque.message
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_batch bigint;
+begin
+    if max_return is null or max_return < 1 then
+        raise exception 'max_return must be at least 1, not %', max_return
+            using errcode = 'invalid_parameter_value';
+    end if;
+    if not exists (select from pgque.find_subconsumer(queue, consumer, subconsumer)) then
+        perform pgque.register_subconsumer(queue, consumer, subconsumer);
+    end if;
+
+    loop
+        v_batch := pgque.next_batch(queue, consumer, subconsumer, dead_interval);
+        exit when v_batch is null;
+
+        return query execute pgque.batch_message_sql(v_batch) using max_return;
+        exit when found;
+
+        perform pgque.finish_empty(v_batch);
+    end loop;
+end;
+$$;
+
+revoke all on function pgque.receive_coop(text, text, text, int, interval) from public;
+grant execute on function pgque.receive_coop(text, text, text, int, interval) to pgque_reader;
+
+-- ---- sql/pgque/cooperative/touch_subconsumer.sql
+
+-- Tell that a member of a cooperative group is alive though its batch takes long, so that no other
+-- member takes it over. Returns 1, or 0 for a member that isn't registered.
+
+create or replace function pgque.touch_subconsumer(queue text, consumer text, subconsumer text)
+returns integer
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_count integer;
+begin
+    update pgque.subscription as s
+    set sub_active = clock_timestamp()
+    from pgque.find_subconsumer(queue, consumer, subconsumer) as g
+    where s.sub_id = g.member_id;
+    get diagnostics v_count = row_count;
+    return v_count;
+end;
+$$;
+
+revoke all on function pgque.touch_subconsumer(text, text, text) from public;
+grant execute on function pgque.touch_subconsumer(text, text, text) to pgque_reader;
+
+-- ---- sql/pgque/delay/send_at.sql
+
+-- Publish a message that consumers get only later. Until then it isn't an event: the id returned is
+-- that of the entry in pgque.delayed_events, and the event's id is given when maint() delivers it. A
+-- time that has come already publishes at once and returns the event's id, as send() does.
+
+create or replace function pgque.send_at(queue text, type text, payload jsonb, deliver_at timestamptz)
+returns bigint
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_id bigint;
+begin
+    if deliver_at is null then
+        raise exception 'deliver_at must not be null'
+            using errcode = 'null_value_not_allowed';
+    end if;
+    if deliver_at <= clock_timestamp() then
+        return pgque.insert_event(queue, type, payload::text);
+    end if;
+
+    -- Locked, so that a queue isn't dropped while something is put aside for it.
+    perform from pgque.queue as q where q.queue_name = send_at.queue for key share;
+    if not found then
+        raise exception 'queue not found: %', queue
+            using errcode = 'undefined_object';
+    end if;
+    insert into pgque.delayed_events (de_queue_name, de_deliver_at, de_type, de_data)
+    values (queue, deliver_at, type, payload::text)
+    returning de_id into v_id;
+    return v_id;
+end;
+$$;
+
+revoke all on function pgque.send_at(text, text, jsonb, timestamptz) from public;
+grant execute on function pgque.send_at(text, text, jsonb, timestamptz) to pgque_writer;
+
+-- ---- sql/pgque/delay/maint_deliver_delayed.sql
+
+-- Turn delayed messages that are due into events of their queues; the next tick delivers them. maint()
+-- calls it. Returns how many it moved, at most 10,000 per queue. Several may run at a time, each takes
+-- what no other has in hand.
+--
+-- A queue that can't take its messages keeps them and doesn't stop the others. As with every insert the
+-- transaction id comes before the look at the queue (see insert_event_raw).
+
+create or replace function pgque.maint_deliver_delayed()
+returns integer
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_now   constant timestamptz := clock_timestamp();
+    v_txid  xid8;
+    v_queue record;
+    v_moved int4;
+    v_total int4 := 0;
+begin
+    if not exists (select from pgque.delayed_events as e where e.de_deliver_at <= v_now) then
+        return 0;
+    end if;
+
+    v_txid := pg_current_xact_id();
+    for v_queue in
+        select q.queue_id, q.queue_name, q.queue_cur_table, q.queue_event_seq
+        from pgque.queue as q
+        where not q.queue_disable_insert
+          and q.queue_name in (
+              select e.de_queue_name from pgque.delayed_events as e where e.de_deliver_at <= v_now
+          )
+        order by q.queue_id
+    loop
+        begin
+            execute format(
+                'with due as ('
+                '    select e.de_id'
+                '    from pgque.delayed_events as e'
+                '    where e.de_queue_name = $1 and e.de_deliver_at <= $2'
+                '    order by e.de_deliver_at, e.de_id'
+                '    limit 10000'
+                '    for update skip locked'
+                '), taken as ('
+                '    delete from pgque.delayed_events as e'
+                '    using due'
+                '    where e.de_id = due.de_id'
+                '    returning e.*'
+                '), numbered as materialized ('
+                '    select nextval($4) as ev_id, o.*'
+                '    from (select t.* from taken as t order by t.de_deliver_at, t.de_id) as o'
+                '), written as ('
+                '    insert into pgque.%I (ev_id, ev_txid, ev_type, ev_data,'
+                '        ev_extra1, ev_extra2, ev_extra3, ev_extra4)'
+                '    select n.ev_id, $3, n.de_type, n.de_data,'
+                '        n.de_extra1, n.de_extra2, n.de_extra3, n.de_extra4'
+                '    from numbered as n'
+                '    returning 1'
+                ') '
+                'select count(*) from written',
+                'event_' || v_queue.queue_id || '_' || v_queue.queue_cur_table)
+            into v_moved
+            using v_queue.queue_name, v_now, v_txid, v_queue.queue_event_seq::regclass;
+        exception
+            when others then
+                raise warning 'delayed messages of queue % were not delivered: %',
+                    v_queue.queue_name, sqlerrm;
+                continue;
+        end;
+
+        if v_moved > 0 and current_setting('transaction_isolation') not like 'read %' then
+            perform pgque.refuse_if_rotated(v_queue.queue_id, v_queue.queue_cur_table);
+        end if;
+        v_total := v_total + v_moved;
+    end loop;
+    return v_total;
+end;
+$$;
+
+revoke all on function pgque.maint_deliver_delayed() from public;
+grant execute on function pgque.maint_deliver_delayed() to pgque_admin;
+
+-- ---- sql/pgque/capture/url_encode.sql
+
+-- A text as one part of a URL-encoded list: letters, digits and _ . - stay, a blank becomes +, every
+-- other byte %hh. Internal to logutriga().
+
+create or replace function pgque.url_encode(value text)
+returns text
+language sql
+immutable
+as $$
+    select case
+        when value !~ '[^A-Za-z0-9_.-]' collate "C" then value
+        else (
+            select pg_catalog.string_agg(
+                case
+                    when c.letter = ' ' then '+'
+                    when c.letter ~ '[A-Za-z0-9_.-]' collate "C" then c.letter
+                    else pg_catalog.regexp_replace(
+                        pg_catalog.encode(pg_catalog.convert_to(c.letter, 'UTF8'), 'hex'),
+                        '(..)', '%\1', 'g')
+                end, '' order by c.place)
+            from pg_catalog.string_to_table(value, null) with ordinality as c (letter, place)
+        )
+    end
+$$;
+
+revoke all on function pgque.url_encode(text) from public;
+grant execute on function pgque.url_encode(text) to pgque_writer;
+
+-- ---- sql/pgque/capture/row_sql.sql
+
+-- Ways to write a row of a table down, as texts of SQL expressions: `row_ref` is a parameter that
+-- stands for the row, `columns` are those to take. Internal to capture_sql().
+
+-- As a JSON object, the values of some columns as strings.
+create or replace function pgque.row_json_sql(row_ref text, columns text[], as_text text[])
+returns text
+language sql
+immutable
+as $$
+    select pg_catalog.format(
+        '(select pg_catalog.row_to_json(x)::text from (select %s) as x)',
+        pg_catalog.string_agg(
+            pg_catalog.format(
+                case when c.name = any (as_text) then '(%1$s).%2$I::text as %2$I' else '(%1$s).%2$I' end,
+                row_ref, c.name),
+            ', ' order by c.place))
+    from pg_catalog.unnest(columns) with ordinality as c (name, place)
+$$;
+
+-- As name=value pairs, URL-encoded; of a NULL the name alone. format() writes a value as the server would
+-- send it, where a cast makes more than a letter of a boolean.
+create or replace function pgque.row_url_sql(row_ref text, columns text[])
+returns text
+language sql
+immutable
+as $$
+    select pg_catalog.format('pg_catalog.concat_ws(''&'', %s)', pg_catalog.string_agg(
+        pg_catalog.format(
+            '%1$L || case when pg_catalog.num_nulls((%2$s).%3$I) = 0 '
+            'then ''='' || pgque.url_encode(pg_catalog.format(''%%s'', (%2$s).%3$I)) else '''' end',
+            pgque.url_encode(c.name), row_ref, c.name), ', ' order by c.place))
+    from pg_catalog.unnest(columns) with ordinality as c (name, place)
+$$;
+
+-- As an array of texts, to be compared: not every type knows what equal means.
+create or replace function pgque.row_text_sql(row_ref text, columns text[])
+returns text
+language sql
+immutable
+as $$
+    select pg_catalog.format('array[%s]::text[]', pg_catalog.string_agg(
+        pg_catalog.format('(%s).%I::text', row_ref, c.name), ', ' order by c.place))
+    from pg_catalog.unnest(columns) with ordinality as c (name, place)
+$$;
+
+-- As the statement that does the same to another table of that name. An update sets what it changed;
+-- one that changed nothing sets the key to itself, so that it is a statement all the same.
+create or replace function pgque.row_change_sql(op text, table_name text, columns text[], pkey text[])
+returns text
+language plpgsql
+immutable
+as $$
+declare
+    v_names text;
+    v_values text;
+    v_changes text;
+    v_key text;
+    v_same text;
+begin
+    if op <> 'INSERT' and pg_catalog.cardinality(pkey) = 0 then
+        raise exception 'table % has no primary key', table_name
+            using errcode = 'object_not_in_prerequisite_state',
+                  hint = 'Name the columns that identify a row by the argument pkey=...';
+    end if;
+
+    select
+        pg_catalog.string_agg(pg_catalog.quote_ident(c.name), ', ' order by c.place),
+        pg_catalog.string_agg(
+            pg_catalog.format('pg_catalog.quote_nullable(($2).%I::text)', c.name), ', ' order by c.place),
+        pg_catalog.string_agg(pg_catalog.format(
+            'case when ($1).%1$I::text is distinct from ($2).%1$I::text'
+            ' then %2$L || pg_catalog.quote_nullable(($2).%1$I::text) end',
+            c.name, pg_catalog.quote_ident(c.name) || ' = '), ', ' order by c.place)
+    into v_names, v_values, v_changes
+    from pg_catalog.unnest(columns) with ordinality as c (name, place);
+
+    select
+        pg_catalog.string_agg(pg_catalog.format(
+            'coalesce(%1$L || '' = '' || pg_catalog.quote_literal(($1).%2$I::text), %1$L || '' IS NULL'')',
+            pg_catalog.quote_ident(c.name), c.name), ', ' order by c.place),
+        pg_catalog.string_agg(pg_catalog.format('%1$I = %1$I', c.name), ', ' order by c.place)
+    into v_key, v_same
+    from pg_catalog.unnest(pkey) with ordinality as c (name, place);
+
+    return case op
+        when 'INSERT' then pg_catalog.format(
+            '%L || pg_catalog.concat_ws('', '', %s) || '')''',
+            'INSERT INTO ' || table_name || ' (' || v_names || ') VALUES (', v_values)
+        when 'UPDATE' then pg_catalog.format(
+            '%L || coalesce(nullif(pg_catalog.concat_ws('', '', %s), ''''), %L) || '' WHERE '''
+            ' || pg_catalog.concat_ws('' AND '', %s)',
+            'UPDATE ' || table_name || ' SET ', v_changes, v_same, v_key)
+        when 'DELETE' then pg_catalog.format(
+            '%L || pg_catalog.concat_ws('' AND '', %s)', 'DELETE FROM ' || table_name || ' WHERE ', v_key)
+    end;
+end;
+$$;
+
+revoke all on function pgque.row_json_sql(text, text[], text[]) from public;
+revoke all on function pgque.row_url_sql(text, text[]) from public;
+revoke all on function pgque.row_text_sql(text, text[]) from public;
+revoke all on function pgque.row_change_sql(text, text, text[], text[]) from public;
+grant execute on function pgque.row_json_sql(text, text[], text[]) to pgque_writer;
+grant execute on function pgque.row_url_sql(text, text[]) to pgque_writer;
+grant execute on function pgque.row_text_sql(text, text[]) to pgque_writer;
+grant execute on function pgque.row_change_sql(text, text, text[], text[]) to pgque_writer;
+
+-- ---- sql/pgque/capture/capture_sql.sql
+
+-- The statement by which a trigger puts one changed row into a queue; $1 and $2 in it are the row
+-- before and after. Internal to jsontriga(), logutriga() and sqltriga(), which say what the event then
+-- looks like and which arguments a trigger takes.
+--
+-- A statement for each row, made of text, because what it takes from the row are columns that only the
+-- table at hand has. Whatever the arguments ask for is evaluated with the rights of whoever changes the
+-- table, as everything in a trigger is.
+
+create or replace function pgque.capture_sql(
+    style text, args text[], op text, level text, timing text, relation oid
+)
+returns text
+language plpgsql
+stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_queue    constant text := args[array_lower(args, 1)];
+    v_row      constant text := case op when 'DELETE' then '$1' else '$2' end;
+    v_expr     constant text := '(select (%s)::text from (select (' || v_row || ').*) as r)';
+    v_ignored  text[] := array[]::text[];
+    v_pkey     text[];
+    v_columns  text[];
+    v_backup   bool := false;
+    v_when     text;
+    v_extra    text[] := array[null, null, null, null]::text[];
+    v_table    text;
+    v_type     text;
+    v_data     text;
+    v_old      text;
+    v_settable text[];
+    v_as_text  text[];
+    v_arg      text;
+    v_key      text;
+    v_value    text;
+begin
+    if level <> 'ROW' or op not in ('INSERT', 'UPDATE', 'DELETE') then
+        raise exception 'triggers that feed queues are for each row, on insert, update and delete'
+            using errcode = 'trigger_protocol_violated';
+    end if;
+    if v_queue is null then
+        raise exception 'the first argument of the trigger must be a queue'
+            using errcode = 'invalid_parameter_value';
+    end if;
+
+    select format('%I.%I', n.nspname, c.relname)
+    into v_table
+    from pg_class as c
+    join pg_namespace as n on n.oid = c.relnamespace
+    where c.oid = relation;
+    v_extra[1] := quote_literal(v_table);
+
+    foreach v_arg in array args[array_lower(args, 1) + 1:] loop
+        v_key := split_part(v_arg, '=', 1);
+        v_value := substr(v_arg, length(v_key) + 2);
+        if v_arg = 'SKIP' then
+            if timing <> 'BEFORE' then
+                raise exception 'SKIP needs a BEFORE trigger, not %', timing
+                    using errcode = 'trigger_protocol_violated';
+            end if;
+        elsif v_arg = 'backup' then
+            v_backup := true;
+        elsif v_arg not like '%=%' then
+            v_key := null;
+        elsif v_key = 'ignore' then
+            v_ignored := string_to_array(v_value, ',');
+        elsif v_key = 'pkey' then
+            v_pkey := string_to_array(v_value, ',');
+        elsif v_key = 'when' then
+            v_when := format('(select (%s)::bool from (select (%s).*) as r)', v_value, v_row);
+        elsif v_key = 'ev_type' then
+            v_type := format(v_expr, v_value);
+        elsif v_key ~ '^ev_extra[1-4]$' then
+            v_extra[right(v_key, 1)::int4] := format(v_expr, v_value);
+        else
+            v_key := null;
+        end if;
+        if v_key is null then
+            raise exception 'unknown trigger argument: %', v_arg
+                using errcode = 'invalid_parameter_value',
+                      hint = 'One of: SKIP, backup, ignore=..., pkey=..., when=..., ev_type=..., '
+                             'ev_extra1=... to ev_extra4=...';
+        end if;
+    end loop;
+
+    select array_agg(a.attname::text order by a.attnum) filter (where a.attname <> all (v_ignored)),
+           array_agg(a.attname::text order by a.attnum)
+               filter (where a.attname <> all (v_ignored) and a.attgenerated = ''),
+           -- What JSON readers might change: they would lose the end of a long number.
+           array_agg(a.attname::text) filter (where a.atttypid <> all (array[
+               'int2', 'int4', 'int8', 'bool', 'date', 'timestamp', 'timestamptz']::regtype[]))
+    into v_columns, v_settable, v_as_text
+    from pg_attribute as a
+    where a.attrelid = relation
+      and a.attnum > 0
+      and not a.attisdropped;
+    if v_pkey is null then
+        v_pkey := array(
+            select a.attname::text
+            from pg_index as i
+            cross join unnest(i.indkey::int2[]) with ordinality as k (attnum, place)
+            join pg_attribute as a on a.attrelid = i.indrelid and a.attnum = k.attnum
+            where i.indrelid = relation
+              and i.indisprimary
+            order by k.place
+        );
+    end if;
+
+    case style
+        when 'json' then
+            v_type := coalesce(v_type, quote_literal(format(
+                '{"op":%s,"table":%s,"pkey":%s}', to_json(op),
+                array_to_json(parse_ident(v_table)), array_to_json(v_pkey))));
+            v_data := pgque.row_json_sql(v_row, v_columns, v_as_text);
+            v_old := pgque.row_json_sql('$1', v_columns, v_as_text);
+        when 'url' then
+            v_type := coalesce(v_type, quote_literal(
+                left(op, 1) || ':' || array_to_string(v_pkey, ',')));
+            v_data := pgque.row_url_sql(v_row, v_columns);
+            v_old := pgque.row_url_sql('$1', v_columns);
+        when 'sql' then
+            v_type := coalesce(v_type, quote_literal(left(op, 1)));
+            v_data := pgque.row_change_sql(op, v_table, v_settable, v_pkey);
+            v_old := pgque.row_url_sql('$1', v_columns);
+    end case;
+    if v_backup and op = 'UPDATE' and v_extra[2] is null then
+        v_extra[2] := v_old;
+    end if;
+
+    -- An update of nothing but ignored columns is no event.
+    if op = 'UPDATE' and cardinality(v_ignored) > 0 then
+        v_when := concat_ws(' and ', v_when, format(
+            'not (%s is distinct from %s and %s is not distinct from %s)',
+            pgque.row_text_sql('$1', v_ignored), pgque.row_text_sql('$2', v_ignored),
+            pgque.row_text_sql('$1', v_columns), pgque.row_text_sql('$2', v_columns)));
+    end if;
+
+    return format('select pgque.insert_event(%L, %s, %s, %s, %s, %s, %s)',
+                  v_queue, v_type, v_data, coalesce(v_extra[1], 'null'), coalesce(v_extra[2], 'null'),
+                  coalesce(v_extra[3], 'null'), coalesce(v_extra[4], 'null'))
+        || coalesce(' where ' || v_when, '');
+end;
+$$;
+
+revoke all on function pgque.capture_sql(text, text[], text, text, text, oid) from public;
+grant execute on function pgque.capture_sql(text, text[], text, text, text, oid) to pgque_writer;
+
+-- ---- sql/pgque/capture/jsontriga.sql
+
+-- Put every change of a table into a queue, the row as JSON.
+--
+-- create trigger ... after insert or update or delete on a_table for each row
+--     execute function pgque.jsontriga('a_queue', ...);
+--
+-- ev_data is the row as a JSON object (the deleted one for a delete): integers, booleans and NULL as
+-- such, all else as strings. ev_type is a JSON object with op, table (schema and name) and pkey.
+-- ev_extra1 is the table with its schema. Whoever changes the table needs pgque_writer, as what the
+-- trigger sends is sent with his rights; so are the expressions below, in which columns of the row may
+-- be named, and functions with their schemas.
+--
+-- More arguments, in any order: ignore=a,b (columns left out; an update of nothing else is no event),
+-- pkey=a,b (instead of the primary key), backup (of an update, the row before it in ev_extra2), when=EXPRESSION (no
+-- event unless true), ev_type=EXPRESSION, ev_extra1=EXPRESSION to ev_extra4=EXPRESSION, SKIP (the change
+-- itself isn't made; for a BEFORE trigger).
+
+create or replace function pgque.jsontriga()
+returns trigger
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    execute pgque.capture_sql('json', tg_argv, tg_op, tg_level, tg_when, tg_relid) using old, new;
+    return case when tg_when = 'BEFORE' and 'SKIP' = any (tg_argv) then null
+                when tg_op = 'DELETE' then old
+                else new end;
+end;
+$$;
+
+revoke all on function pgque.jsontriga() from public;
+grant execute on function pgque.jsontriga() to pgque_admin;
+
+-- ---- sql/pgque/capture/logutriga.sql
+
+-- Put every change of a table into a queue, the row as URL-encoded pairs.
+--
+-- create trigger ... after insert or update or delete on a_table for each row
+--     execute function pgque.logutriga('a_queue', ...);
+--
+-- ev_data is the row as a=1&b=2 (of a NULL the name alone; the deleted row for a delete), ev_type is
+-- I:, U: or D: and the names of the key columns.
+-- ev_extra1 is the table with its schema. Whoever changes the table needs pgque_writer, as what the
+-- trigger sends is sent with his rights; so are the expressions below, in which columns of the row may
+-- be named, and functions with their schemas.
+--
+-- More arguments, in any order: ignore=a,b (columns left out; an update of nothing else is no event),
+-- pkey=a,b (instead of the primary key), backup (of an update, the row before it in ev_extra2), when=EXPRESSION (no
+-- event unless true), ev_type=EXPRESSION, ev_extra1=EXPRESSION to ev_extra4=EXPRESSION, SKIP (the change
+-- itself isn't made; for a BEFORE trigger).
+
+create or replace function pgque.logutriga()
+returns trigger
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    execute pgque.capture_sql('url', tg_argv, tg_op, tg_level, tg_when, tg_relid) using old, new;
+    return case when tg_when = 'BEFORE' and 'SKIP' = any (tg_argv) then null
+                when tg_op = 'DELETE' then old
+                else new end;
+end;
+$$;
+
+revoke all on function pgque.logutriga() from public;
+grant execute on function pgque.logutriga() to pgque_admin;
+
+-- ---- sql/pgque/capture/sqltriga.sql
+
+-- Put every change of a table into a queue, as a statement to be run elsewhere.
+--
+-- create trigger ... after insert or update or delete on a_table for each row
+--     execute function pgque.sqltriga('a_queue', ...);
+--
+-- ev_data is an insert, update or delete of one row, ev_type is I, U or D. Updates and deletes find
+-- the row by its key. Generated columns are left to the other side, and `backup` is URL-encoded.
+-- ev_extra1 is the table with its schema. Whoever changes the table needs pgque_writer, as what the
+-- trigger sends is sent with his rights; so are the expressions below, in which columns of the row may
+-- be named, and functions with their schemas.
+--
+-- More arguments, in any order: ignore=a,b (columns left out; an update of nothing else is no event),
+-- pkey=a,b (instead of the primary key), backup (of an update, the row before it in ev_extra2), when=EXPRESSION (no
+-- event unless true), ev_type=EXPRESSION, ev_extra1=EXPRESSION to ev_extra4=EXPRESSION, SKIP (the change
+-- itself isn't made; for a BEFORE trigger).
+
+create or replace function pgque.sqltriga()
+returns trigger
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    execute pgque.capture_sql('sql', tg_argv, tg_op, tg_level, tg_when, tg_relid) using old, new;
+    return case when tg_when = 'BEFORE' and 'SKIP' = any (tg_argv) then null
+                when tg_op = 'DELETE' then old
+                else new end;
+end;
+$$;
+
+revoke all on function pgque.sqltriga() from public;
+grant execute on function pgque.sqltriga() to pgque_admin;
 
 -- ---- sql/pgque/rotation/refuse_if_rotated.sql
 
@@ -2653,9 +3958,10 @@ grant execute on function pgque.maint_rotate_tables_step2() to pgque_admin;
 
 -- ---- sql/pgque/maint/maint.sql
 
--- Regular upkeep: rotate every queue that is due. Call it every half minute or so. Two more things
--- need calling on their own: maint_rotate_tables_step2(), which must not share the transaction, and
--- maint_retry_events(). Returns the number of queues rotated.
+-- Regular upkeep: rotate every queue that is due, deliver the delayed messages that are. Call it every
+-- half minute or so. Two more things need calling on their own: maint_rotate_tables_step2(), which must
+-- not share the transaction, and maint_retry_events(). Returns the number of queues rotated and
+-- messages delivered.
 
 create or replace function pgque.maint()
 returns integer
@@ -2676,7 +3982,7 @@ begin
     loop
         v_count := v_count + pgque.maint_rotate_tables_step1(v_name);
     end loop;
-    return v_count;
+    return v_count + pgque.maint_deliver_delayed();
 end;
 $$;
 
@@ -2883,21 +4189,400 @@ as $$ select '0.1.0'::text $$;
 revoke all on function pgque.version() from public;
 grant execute on function pgque.version() to pgque_reader;
 
+-- ---- sql/pgque/lifecycle/ticker_loop.sql
+
+-- The heartbeat for a scheduler that starts something once a second at most: ticks for one second,
+-- every pgque.config.tick_period_ms, each time in a transaction of its own. start() schedules it.
+--
+-- A procedure, because only that may commit; and such a one can't fix its search path, so every name
+-- in it is qualified. It must be called outside of a transaction.
+--
+-- Beats have fixed places within the second. One whose time is over, because the tick before it took
+-- long, is left out, so that this ends in time for the next call.
+
+create or replace procedure pgque.ticker_loop()
+language plpgsql
+as $$
+declare
+    v_start   constant timestamptz := pg_catalog.clock_timestamp();
+    v_period  constant int4 := (select c.tick_period_ms from pgque.config as c);
+    v_next_ms int4;
+    v_now_ms  float8;
+begin
+    loop
+        perform pgque.ticker();
+        commit;
+
+        v_now_ms := extract(epoch from pg_catalog.clock_timestamp() - v_start)::float8 * 1000;
+        v_next_ms := (pg_catalog.floor(v_now_ms / v_period)::int4 + 1) * v_period;
+        exit when v_next_ms >= 1000;
+        perform pg_catalog.pg_sleep((v_next_ms - v_now_ms) / 1000);
+    end loop;
+end;
+$$;
+
+revoke all on procedure pgque.ticker_loop() from public;
+grant execute on procedure pgque.ticker_loop() to pgque_admin;
+
+-- ---- sql/pgque/lifecycle/set_tick_period_ms.sql
+
+-- How often ticker_loop() ticks, in milliseconds: a divisor of 1000, so that the beats of one second
+-- join those of the next. Counts from the next second on. More ticks make shorter waits for consumers
+-- and smaller batches; idle queues tick seldom whatever is set here. Returns what was set.
+
+create or replace function pgque.set_tick_period_ms(ms integer)
+returns integer
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if ms is null or ms not between 1 and 1000 or 1000 % ms <> 0 then
+        raise exception 'tick period must be a divisor of 1000 from 1 to 1000 ms, not %', ms
+            using errcode = 'invalid_parameter_value';
+    end if;
+    update pgque.config set tick_period_ms = ms;
+    return ms;
+end;
+$$;
+
+revoke all on function pgque.set_tick_period_ms(integer) from public;
+grant execute on function pgque.set_tick_period_ms(integer) to pgque_admin;
+
+-- ---- sql/pgque/lifecycle/stop.sql
+
+-- Take the engine's jobs out of pg_cron. Queues keep what they have; nothing is ticked any more unless
+-- somebody else does it. Does nothing where there are no jobs or no pg_cron.
+
+-- The engine's jobs by their names; those of this database and of this engine's owner. Internal.
+create or replace function pgque.cron_jobs()
+returns table (job_id bigint, job_name text, active bool)
+language plpgsql
+stable
+as $$
+begin
+    if pg_catalog.to_regclass('cron.job') is null
+       or not exists (select from pg_catalog.pg_extension as x where x.extname = 'pg_cron') then
+        return;
+    end if;
+    return query execute
+        'select j.jobid, j.jobname::text, j.active from cron.job as j '
+        'where j.jobname = any ($1) '
+        'and j.database = pg_catalog.current_database() and j.username = current_user'
+    using array['pgque_ticker', 'pgque_retry_events', 'pgque_maint', 'pgque_rotate_step2'];
+end;
+$$;
+
+create or replace function pgque.stop()
+returns void
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_job record;
+begin
+    for v_job in select j.* from pgque.cron_jobs() as j loop
+        execute 'select cron.unschedule($1)' using v_job.job_id;
+        perform pgque.log_event('info', 'scheduler', 'job removed', jsonb_build_object(
+            'job', v_job.job_name, 'job_id', v_job.job_id));
+    end loop;
+    update pgque.config
+    set ticker_job_id = null, maint_job_id = null, retry_job_id = null, step2_job_id = null;
+end;
+$$;
+
+revoke all on function pgque.cron_jobs() from public;
+revoke all on function pgque.stop() from public;
+grant execute on function pgque.cron_jobs() to pgque_admin;
+grant execute on function pgque.stop() to pgque_admin;
+
+-- ---- sql/pgque/lifecycle/start.sql
+
+-- Have pg_cron drive the engine: four jobs in this database, in place of those that are there. Rotation
+-- takes two of them, because its two halves must not share a transaction.
+
+create or replace function pgque.start()
+returns void
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_version text := (select x.extversion from pg_extension as x where x.extname = 'pg_cron');
+    v_jobs    bigint[] := array[]::bigint[];
+    v_job     record;
+    v_id      bigint;
+begin
+    if v_version is null then
+        raise exception 'pg_cron is not installed in database %', current_database()
+            using errcode = 'object_not_in_prerequisite_state',
+                  hint = 'Install it here (create extension pg_cron; cron.database_name has to name this '
+                         'database). Or drive the engine from outside: run `pgque-exporter ticker`, or '
+                         'call pgque.ticker() several times a second, pgque.maint_retry_events() and '
+                         'pgque.maint() every 30 seconds and pgque.maint_rotate_tables_step2() every 10, '
+                         'each in a transaction of its own.';
+    end if;
+    if string_to_array(substring(v_version from '^[0-9]+\.[0-9]+'), '.')::int4[] < array[1, 5] then
+        raise exception 'pg_cron % is too old: jobs that run every few seconds need 1.5', v_version
+            using errcode = 'object_not_in_prerequisite_state',
+                  hint = 'Update pg_cron, or drive the engine from outside: run `pgque-exporter ticker`.';
+    end if;
+
+    perform pgque.stop();
+    for v_job in
+        select j.*
+        from (values
+            ('pgque_ticker', '1 second', 'call pgque.ticker_loop()'),
+            ('pgque_maint', '30 seconds', 'select pgque.maint()'),
+            ('pgque_retry_events', '30 seconds', 'select pgque.maint_retry_events()'),
+            ('pgque_rotate_step2', '10 seconds', 'select pgque.maint_rotate_tables_step2()')
+        ) as j (name, schedule, command)
+    loop
+        execute 'select cron.schedule($1, $2, $3)'
+        into v_id
+        using v_job.name, v_job.schedule, v_job.command;
+        v_jobs := v_jobs || v_id;
+        perform pgque.log_event('info', 'scheduler', 'job scheduled', jsonb_build_object(
+            'job', v_job.name, 'job_id', v_id, 'schedule', v_job.schedule));
+    end loop;
+    update pgque.config
+    set ticker_job_id = v_jobs[1], maint_job_id = v_jobs[2], retry_job_id = v_jobs[3],
+        step2_job_id = v_jobs[4];
+end;
+$$;
+
+revoke all on function pgque.start() from public;
+grant execute on function pgque.start() to pgque_admin;
+
+-- ---- sql/pgque/lifecycle/status.sql
+
+-- The engine at a glance, one row per component. `ticker` and the rows after it tell whether pg_cron
+-- has a job; without one they are stopped as far as pg_cron goes, and the age of the last tick tells
+-- whether somebody else does the work.
+
+create or replace function pgque.status()
+returns table (component text, status text, detail text)
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return query
+    select 'postgresql', 'ok', current_setting('server_version');
+    return query
+    select 'pgque', 'ok', pgque.version();
+    return query
+    select wanted.name, case when x.extversion is null then 'missing' else 'ok' end,
+           coalesce(x.extversion, 'not installed in this database')
+    from (values ('pg_cron')) as wanted (name)
+    left join pg_extension as x on x.extname = wanted.name;
+
+    return query
+    select jobs.component, case when j.active then 'running' else 'stopped' end,
+           concat_ws(', ',
+               coalesce('pg_cron job ' || j.job_id, 'no pg_cron job'),
+               case when not j.active then 'inactive' end,
+               case when jobs.component = 'ticker' then 'last tick '
+                   || coalesce(date_trunc('milliseconds', clock_timestamp() - t.at) || ' ago', 'never')
+               end)
+    from (values
+        (1, 'ticker', 'pgque_ticker'), (2, 'maintenance', 'pgque_maint'),
+        (3, 'retries', 'pgque_retry_events'), (4, 'rotation', 'pgque_rotate_step2')
+    ) as jobs (place, component, name)
+    left join pgque.cron_jobs() as j on j.job_name = jobs.name
+    cross join (select max(k.tick_time) as at from pgque.tick as k) as t
+    order by jobs.place;
+
+    return query
+    select 'queues', 'ok', count(*)::text from pgque.queue;
+    return query
+    select 'consumers', 'ok', count(*)::text from pgque.subscription as s where s.sub_role <> 'coop_member';
+end;
+$$;
+
+revoke all on function pgque.status() from public;
+grant execute on function pgque.status() to pgque_admin;
+
 -- ---- sql/pgque/lifecycle/uninstall.sql
 
--- Remove the engine with everything in it. Only its owner may: it runs with the rights of the caller,
--- and no role is granted it. The roles stay, as they belong to the whole server.
+-- Remove the engine with everything in it, its jobs in pg_cron first. Only its owner may: it runs with
+-- the rights of the caller, and no role is granted it. The roles stay, as they belong to the whole
+-- server.
 
 create or replace function pgque.uninstall()
 returns void
 language plpgsql
 as $$
 begin
+    perform pgque.stop();
     drop schema pgque cascade;
 end;
 $$;
 
 revoke all on function pgque.uninstall() from public;
 revoke all on function pgque.uninstall() from pgque_admin;
+
+-- ---- sql/pgque/testing/test_send.sql
+
+-- For tests of an application: send one message and see that it is stored. It also makes the next tick
+-- due, so that calling ticker() afterwards, in another transaction, is all it takes to have the message
+-- delivered. Returns the event's id.
+
+create or replace function pgque.test_send(queue text, payload jsonb)
+returns bigint
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_id    constant bigint := pgque.send(queue, payload);
+    v_queue int4 := (select q.queue_id from pgque.queue as q where q.queue_name = test_send.queue);
+    v_found bool;
+begin
+    execute format('select exists (select from pgque.%I as e where e.ev_id = $1 and e.ev_data = $2)',
+                   'event_' || v_queue)
+    into v_found
+    using v_id, payload::text;
+    if not v_found then
+        raise exception 'event % of queue % was not stored', v_id, queue
+            using errcode = 'assert_failure';
+    end if;
+    perform pgque.force_next_tick(queue);
+    return v_id;
+end;
+$$;
+
+revoke all on function pgque.test_send(text, jsonb) from public;
+grant execute on function pgque.test_send(text, jsonb) to pgque_admin;
+
+-- ---- sql/pgque/testing/test_consume.sql
+
+-- For tests of an application: receive the one message that there should be, see that it is of the
+-- expected type, and acknowledge it. Fails, and leaves everything as it was, when there is none, when
+-- the batch holds more, or when the type is another; NULL expects any type.
+
+create or replace function pgque.test_consume(queue text, consumer text, expected_type text)
+returns pgque.message
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_messages pgque.message[] := array(
+        select r from pgque.receive(queue, consumer, 2147483647) as r order by r.msg_id
+    );
+begin
+    if cardinality(v_messages) <> 1 then
+        raise exception 'expected one message in queue % for consumer %, found %',
+            queue, consumer, cardinality(v_messages)
+            using errcode = 'assert_failure';
+    end if;
+    if expected_type is not null and v_messages[1].type is distinct from expected_type then
+        raise exception 'expected a message of type % in queue %, found %',
+            expected_type, queue, v_messages[1].type
+            using errcode = 'assert_failure';
+    end if;
+    perform pgque.ack(v_messages[1].batch_id);
+    return v_messages[1];
+end;
+$$;
+
+revoke all on function pgque.test_consume(text, text, text) from public;
+grant execute on function pgque.test_consume(text, text, text) to pgque_admin;
+
+-- ---- sql/pgque/testing/assert_empty.sql
+
+-- For tests of an application: fail unless every consumer of a queue has got all there is and finished
+-- it, retries included. Only what is committed counts, whether a tick has covered it or not; delayed
+-- messages and dead letters don't.
+
+create or replace function pgque.assert_empty(queue text)
+returns boolean
+language plpgsql
+stable
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_queue_id int4;
+    v_sub      record;
+    v_pending  bigint;
+begin
+    select q.queue_id into v_queue_id from pgque.queue as q where q.queue_name = assert_empty.queue;
+    if not found then
+        raise exception 'queue not found: %', queue
+            using errcode = 'undefined_object';
+    end if;
+
+    for v_sub in
+        -- What a member of a cooperative group holds ends where its batch ends; a position that works
+        -- alone is still at the beginning of its open batch.
+        select c.co_name, q.queue_cur_table, q.queue_event_ttl,
+               coalesce(s.sub_parent, s.sub_id) as owner_id,
+               start_tick.tick_snapshot as start_snapshot,
+               coalesce(end_tick.tick_snapshot, pg_current_snapshot()) as end_snapshot,
+               (select count(*) from pgque.retry_queue as r where r.ev_owner = s.sub_id) as retries
+        from pgque.subscription as s
+        join pgque.queue as q on q.queue_id = s.sub_queue
+        join pgque.consumer as c on c.co_id = s.sub_consumer
+        left join pgque.tick as start_tick
+            on start_tick.tick_queue = s.sub_queue and start_tick.tick_id = s.sub_last_tick
+        left join pgque.tick as end_tick
+            on s.sub_role = 'coop_member'
+            and end_tick.tick_queue = s.sub_queue and end_tick.tick_id = s.sub_next_tick
+        where s.sub_queue = v_queue_id
+          and not (s.sub_role = 'coop_member' and s.sub_batch is null)
+        order by c.co_name
+    loop
+        if v_sub.start_snapshot is null then
+            raise exception 'position of consumer % in queue % is lost', v_sub.co_name, queue
+                using errcode = 'data_corrupted';
+        end if;
+        execute 'select count(*) from (' || pgque.skip_expired(
+            pgque.event_range_sql(
+                v_queue_id, v_sub.queue_cur_table, v_sub.owner_id,
+                v_sub.start_snapshot, v_sub.end_snapshot),
+            v_sub.queue_event_ttl) || ') as e'
+        into v_pending;
+        if v_pending + v_sub.retries > 0 then
+            raise exception 'queue % is not empty: consumer % has % events pending and % waiting for a retry',
+                queue, v_sub.co_name, v_pending, v_sub.retries
+                using errcode = 'assert_failure';
+        end if;
+    end loop;
+    return true;
+end;
+$$;
+
+create or replace function pgque.assert_dlq_empty(queue text)
+returns boolean
+language plpgsql
+stable
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_queue_id int4;
+    v_count    bigint;
+begin
+    select q.queue_id into v_queue_id from pgque.queue as q where q.queue_name = assert_dlq_empty.queue;
+    if not found then
+        raise exception 'queue not found: %', queue
+            using errcode = 'undefined_object';
+    end if;
+    select count(*) into v_count from pgque.dead_letter as d where d.dl_queue_id = v_queue_id;
+    if v_count > 0 then
+        raise exception 'queue % has % dead letters', queue, v_count
+            using errcode = 'assert_failure';
+    end if;
+    return true;
+end;
+$$;
+
+revoke all on function pgque.assert_empty(text) from public;
+revoke all on function pgque.assert_dlq_empty(text) from public;
+grant execute on function pgque.assert_empty(text) to pgque_admin;
+grant execute on function pgque.assert_dlq_empty(text) to pgque_admin;
 
 commit;

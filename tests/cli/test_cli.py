@@ -22,7 +22,7 @@ def test_version_and_help(run: Run) -> None:
     assert run("--version") == (0, f"pgque-exporter {__version__}\n", "")
     code, out, _ = run("--help")
     assert code == 0
-    for command in ("run", "check", "status", "sql", "demo"):
+    for command in ("run", "check", "status", "ticker", "sql", "demo"):
         assert command in out
     assert run()[0] == 2
     assert run("nonsense")[0] == 2

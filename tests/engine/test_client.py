@@ -225,3 +225,84 @@ def test_a_crash_between_receive_and_ack_repeats_the_batch(engine_database: Data
         assert (after.msg_id, after.payload) == (before.msg_id, before.payload)
         assert client.ack(after.batch_id) == 1
         client.conn.commit()
+
+
+# --- what the client's own documentation shows ----------------------------------------------------
+
+
+def test_the_quickstart_of_the_client(engine_database: Database, db: Connection) -> None:
+    """Producer and consumer as its front page has them, each with commits of its own."""
+    db.execute("create role shop login in role pgque_reader, pgque_writer")
+    try:
+        with pgque.connect(engine_database.dsn(user="shop")) as client:
+            client.subscribe("orders", "order_worker")
+            client.conn.commit()
+            event_id = client.send("orders", {"order_id": 42}, type="order.created")
+            batch_ids = client.send_batch("orders", "order.created", [{"order_id": 43}, {"order_id": 44}])
+            client.conn.commit()
+        consumer = pgque.Consumer(
+            dsn=engine_database.dsn(user="shop"), queue="orders", name="order_worker", poll_interval=NEVER
+        )
+        created = collect(consumer, "order.created")
+        unknown = collect(consumer)
+        with consuming(db, consumer):
+            send(db, "orders", "something else")
+            tick(db, "orders")
+            wait_until(lambda: len(created) == 3 and unknown, what="all four messages")
+        assert [message.msg_id for message in created] == [event_id, *batch_ids]
+        assert [message.payload for message in created] == [f'{{"order_id": {n}}}' for n in (42, 43, 44)]
+    finally:
+        db.execute("drop role shop")
+
+
+def test_a_type_without_handler_is_acknowledged_on_request(engine_database: Database, db: Connection) -> None:
+    consumer = pgque.Consumer(
+        engine_database.dsn(), queue="orders", name="app", poll_interval=NEVER, unknown_handler_policy="ack"
+    )
+    known = collect(consumer, "known")
+    with consuming(db, consumer):
+        value(db, "select pgque.send('orders', 'unknown', 'u')")
+        value(db, "select pgque.send('orders', 'known', 'k')")
+        tick(db, "orders")
+        wait_until(lambda: known, what="the known message")
+    assert rows(db, "select from pgque.retry_queue union all select from pgque.dead_letter") == []
+
+
+def test_workers_of_a_cooperative_consumer_share_its_messages(
+    engine_database: Database, db: Connection
+) -> None:
+    workers = [
+        pgque.Consumer(
+            dsn=engine_database.dsn(), queue="orders", name="order_worker", poll_interval=NEVER,
+            subconsumer=f"worker-{number}", dead_interval="5 minutes",
+        )
+        for number in (1, 2)
+    ]
+    got = [collect(worker) for worker in workers]
+    with consuming(db, workers[0]), consuming(db, workers[1]):
+        members = "select count(*) from pgque.subscription where sub_role = 'coop_member'"
+        wait_until(lambda: value(db, members) == 2, what="both workers have registered")
+        for number in range(20):  # a worker takes one batch each time it is woken
+            send(db, "orders", str(number))
+            tick(db, "orders")
+            wait_until(lambda n=number: len(got[0]) + len(got[1]) == n + 1, what=f"message {number}")  # type: ignore[misc]
+    assert sorted(int(str(message.payload)) for part in got for message in part) == list(range(20))
+
+
+def test_the_low_level_calls_for_cooperative_consumers(engine_database: Database, db: Connection) -> None:
+    with pgque.connect(engine_database.dsn(), autocommit=True) as client:
+        for worker in ("worker-1", "worker-2"):
+            assert client.subscribe_subconsumer("orders", "order_worker", worker) == 1
+        client.send("orders", {"n": 1})
+        client.force_next_tick("orders")
+        client.ticker("orders")
+        messages = client.receive_coop(
+            "orders", "order_worker", "worker-1", max_messages=100, dead_interval="5 minutes"
+        )
+        assert [message.payload for message in messages] == ['{"n": 1}']
+        assert client.touch_subconsumer("orders", "order_worker", "worker-1") == 1
+        with pytest.raises(pgque.PgqueError, match="has an open batch"):
+            client.unsubscribe_subconsumer("orders", "order_worker", "worker-1")
+        assert client.unsubscribe_subconsumer("orders", "order_worker", "worker-1", batch_handling=1) == 1
+        assert client.unsubscribe_subconsumer("orders", "order_worker", "worker-2") == 1
+    assert rows(db, "select ev_data from pgque.retry_queue") == [('{"n": 1}',)]

@@ -225,16 +225,6 @@ def test_a_lost_position_is_an_error_and_not_an_empty_queue(db: Connection) -> N
     assert receive(db, "orders", "app") == []
 
 
-@pytest.mark.parametrize("role", ["coop_main", "coop_member"])
-def test_cooperative_positions_are_not_handed_out_here(db: Connection, role: str) -> None:
-    send(db, "orders", "1")
-    tick(db, "orders")
-    db.execute("update pgque.subscription set sub_role = %s", (role,))
-    with pytest.raises(psycopg.Error, match="cooperative group") as caught:
-        receive(db, "orders", "app")
-    assert "receive_coop" in str(caught.value.diag.message_hint)
-
-
 @pytest.mark.parametrize("acknowledged", [True, False])
 def test_two_workers_of_one_consumer_go_one_after_the_other(
     engine_database: Database, db: Connection, acknowledged: bool
@@ -430,17 +420,6 @@ def test_unregistering_removes_the_consumer_and_its_retries_but_no_dead_letters(
     assert value(db, "select pgque.unsubscribe('orders', 'other')") == 1
     assert rows(db, "select co_name from pgque.consumer") == [("app",)]
     assert value(db, "select count(*) from pgque.retry_queue") == 0
-
-
-def test_a_group_with_members_is_not_unregistered(db: Connection) -> None:
-    db.execute("update pgque.subscription set sub_role = 'coop_main'")
-    assert value(db, "select pgque.subscribe('orders', 'member')") == 1
-    db.execute("update pgque.subscription set sub_role = 'coop_member', sub_parent = 1 where sub_id = 2")
-    for consumer in ("app", "member"):
-        with pytest.raises(psycopg.Error, match="cooperative group"):
-            db.execute("select pgque.unregister_consumer('orders', %s)", (consumer,))
-    with pytest.raises(psycopg.Error, match="cooperative"):
-        db.execute("select pgque.register_consumer_at('orders', 'app', 1)")
 
 
 def test_one_consumer_registered_many_times_at_once(engine_database: Database, db: Connection) -> None:

@@ -2,8 +2,9 @@
 
 Writers commit in another order than they began, keep transactions open across ticks and roll some
 back; two tickers, a rotation as short as it can be and a mover of retries run all the time; consumers
-fail on single messages and on whole batches. Nobody waits for anybody, except that long transactions
-wait until the ticks they want to outlive have been written.
+fail on single messages and on whole batches. One of the consumers is a cooperative group, whose workers
+fall silent now and then, lose their batch to another worker, and come back to finish it. Nobody waits for
+anybody, except that long transactions wait until the ticks they want to outlive have been written.
 """
 
 from __future__ import annotations
@@ -15,17 +16,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import psycopg
 import pytest
 
 from tests.support.database import Connection, Database
-from tests.support.queue import ack, nack, receive, rows, value
+from tests.support.queue import Message, ack, nack, receive, rows, value
 
 QUEUE = "load"
 SEED = 20261121
 WRITERS = 4
 EVENTS_PER_WRITER = 5_000
 ROTATIONS = 6  # at least so many while there is load; from the fourth on, tables that were in use are emptied
-BOUND = 90.0  # seconds after which a run is considered stuck
+CREW = ("a", "b", "c")
+SILENCE = 0.2  # seconds after which a worker of the crew counts as dead
+BOUND = 180.0  # seconds after which a run is considered stuck
 
 
 class Load:
@@ -42,13 +46,17 @@ class Load:
         self.retries = 0
         self.rolled_back = 0
         self.held_open = 0
+        self.came_too_late = 0
         self.committed: Counter[str] = Counter()
         self.got: dict[str, Counter[str]] = {}
         self.errors: list[BaseException] = []
 
     def check_time(self) -> None:
         if time.monotonic() > self.deadline or self.errors:
-            raise TimeoutError("the load did not come to an end")
+            raise TimeoutError(
+                f"the load did not come to an end: {sum(self.committed.values())} events, {self.ticks} ticks,"
+                f" {self.rotations} rotations, {self.retries} retries, all written: {self.written.is_set()}"
+            )
 
 
 def write(load: Load, number: int) -> None:
@@ -57,6 +65,8 @@ def write(load: Load, number: int) -> None:
     sent = 0
     while sent < EVENTS_PER_WRITER or load.rotations < ROTATIONS:
         load.check_time()
+        if sent >= EVENTS_PER_WRITER:  # only rotations are missing, and those wait for consumers
+            time.sleep(0.05)
         events = [f"{number}-{sent + i}" for i in range(rng.choice((1, 1, 2, 5, 20, 60)))]
         sent += len(events)
         halves = events[: len(events) // 2], events[len(events) // 2:]
@@ -164,6 +174,43 @@ def consume_by_primitives(load: Load, name: str) -> None:
         assert value(db, "select pgque.finish_batch(%s)", batch) == 1
 
 
+def consume_in_a_crew(load: Load, worker: str) -> None:
+    """What a worker finished is what its ack() was answered for; another may have its batch by then."""
+    rng = random.Random(SEED + ord(worker))
+    db = load.database.connect()
+    batches = 0
+    while not load.settled.is_set():
+        load.check_time()
+        messages = rows(
+            db,
+            "select msg_id, batch_id, type, payload, retry_count"
+            " from pgque.receive_coop(%s, 'crew', %s, 1000000, make_interval(secs => %s))",
+            QUEUE, worker, SILENCE,
+        )
+        if not messages:
+            time.sleep(0.005)
+            continue
+        batches += 1
+        if batches % 100 == 30 * (CREW.index(worker) + 1):  # seldom, as rotation waits for it
+            time.sleep(2 * SILENCE)
+        done = []
+        try:
+            with db.transaction():
+                for message in (Message(*row) for row in messages):
+                    if rng.random() < 0.01 and (message.retry_count or 0) < 5:
+                        nack(db, message)
+                    else:
+                        done.append(str(message.payload))
+                finished = ack(db, messages[0][1])
+        except psycopg.errors.UndefinedObject:  # nack() doesn't know the batch any more
+            finished = 0
+        if finished:
+            with load.lock:
+                load.got["crew"].update(done)
+        else:
+            load.came_too_late += 1
+
+
 @contextmanager
 def running(load: Load, *jobs: Callable[[], None]) -> Iterator[list[threading.Thread]]:
     def guarded(job: Callable[[], None]) -> None:
@@ -193,6 +240,9 @@ def test_every_consumer_gets_every_committed_event_exactly_once(
     for name in ("acks", "acks too", "primitives"):
         value(db, "select pgque.subscribe(%s, %s)", QUEUE, name)
         load.got[name] = Counter()
+    for worker in CREW:
+        value(db, "select pgque.subscribe_subconsumer(%s, 'crew', %s)", QUEUE, worker)
+    load.got["crew"] = Counter()
 
     background = [
         lambda: keep_ticking(load),
@@ -201,6 +251,7 @@ def test_every_consumer_gets_every_committed_event_exactly_once(
         lambda: consume_with_acks(load, "acks"),
         lambda: consume_with_acks(load, "acks too"),
         lambda: consume_by_primitives(load, "primitives"),
+        *(lambda worker=worker: consume_in_a_crew(load, worker) for worker in CREW),
         lambda: settle(load),
     ]
     with running(load, *background):
@@ -214,7 +265,7 @@ def test_every_consumer_gets_every_committed_event_exactly_once(
         print(
             f"\n  exactly once: {len(expected)} committed, {load.rolled_back} rolled back,"
             f" {load.held_open} transactions held across ticks, {load.ticks} ticks,"
-            f" {load.rotations} rotations, {load.retries} retries"
+            f" {load.rotations} rotations, {load.retries} retries, {load.came_too_late} batches taken over"
         )
     for name, got in load.got.items():
         lost, extra = expected - got, got - expected
@@ -224,6 +275,7 @@ def test_every_consumer_gets_every_committed_event_exactly_once(
     assert load.rolled_back > 0
     assert load.held_open > 0
     assert load.retries > 0
+    assert load.came_too_late > 0
     assert load.rotations >= ROTATIONS
     assert_snapshots_in_order(db)
 

@@ -1,4 +1,4 @@
-"""Who may do what. Producers and consumers are siblings; everybody else is a stranger."""
+"""What roles can and can't achieve. Which function is granted to whom: test_reference.py."""
 
 from __future__ import annotations
 
@@ -9,48 +9,6 @@ import pytest
 
 from tests.support.database import Connection, Database
 from tests.support.queue import create_queue, rows, send, tick, value
-
-READER = {
-    "ack(bigint)",
-    "dlq_inspect(text,integer)",
-    "event_retry(bigint,bigint,integer)",
-    "event_retry(bigint,bigint,timestamp with time zone)",
-    "finish_batch(bigint)",
-    "get_batch_events(bigint)",
-    "get_batch_info(bigint)",
-    "get_consumer_info()",
-    "get_consumer_info(text)",
-    "get_consumer_info(text,text)",
-    "get_queue_info()",
-    "get_queue_info(text)",
-    "nack(bigint,pgque.message,interval,text)",
-    "next_batch(text,text)",
-    "next_batch_custom(text,text,interval,integer,interval)",
-    "next_batch_info(text,text)",
-    "receive(text,text,integer)",
-    "register_consumer(text,text)",
-    "register_consumer_at(text,text,bigint)",
-    "subscribe(text,text)",
-    "unregister_consumer(text,text)",
-    "unsubscribe(text,text)",
-    "version()",
-}
-WRITER = {
-    "dlq_replay(bigint)",
-    "dlq_replay_all(text)",
-    "insert_event(text,text,text)",
-    "insert_event(text,text,text,text,text,text,text)",
-    "send(text,jsonb)",
-    "send(text,text)",
-    "send(text,text,jsonb)",
-    "send(text,text,text)",
-    "send_batch(text,jsonb[])",
-    "send_batch(text,text,jsonb[])",
-    "send_batch(text,text,text[])",
-    "send_batch(text,text[])",
-}
-BOTH = {"log_event(text,text,text,jsonb)"}
-OWNER_ONLY = {"uninstall()", "insert_event_bulk(text,text,text[])"}
 
 
 @pytest.fixture
@@ -82,14 +40,6 @@ def functions(connection: Connection, role: str) -> set[str]:
         role,
     )
     return {name for (name,) in found}
-
-
-def test_each_role_may_run_what_the_reference_says(db: Connection) -> None:
-    everything = functions(db, "postgres")
-    assert functions(db, "pgque_reader") == READER | BOTH
-    assert functions(db, "pgque_writer") == WRITER | BOTH
-    assert functions(db, "pgque_admin") == everything - OWNER_ONLY
-    assert everything >= OWNER_ONLY
 
 
 def test_the_public_may_do_nothing(db: Connection, stranger: Connection) -> None:

@@ -97,6 +97,26 @@ def test_us10_installing_again_changes_nothing(engine_database: Database) -> Non
     assert consume(db, "orders", "fast") == ["ticked", "not ticked yet", "after"]
 
 
+def test_an_engine_of_an_earlier_version_gets_what_is_new(engine_database: Database) -> None:
+    """Its tables have neither the new columns nor the new table; what they hold stays."""
+    db = engine_database.connect()
+    create_queue(db, "orders", "app")
+    [sent] = send(db, "orders", "x")
+    tick(db, "orders")
+    db.execute(
+        "drop table pgque.delayed_events;"
+        " alter table pgque.queue drop column queue_event_ttl;"
+        " alter table pgque.config drop column retry_job_id, drop column step2_job_id,"
+        " drop column tick_period_ms"
+    )
+    engine_database.install(ENGINE_INSTALL)
+    assert [message.id for message in receive(db, "orders", "app")] == [sent]
+    value(db, "select pgque.set_queue_config('orders', 'event_ttl', '1 hour')")
+    assert value(db, "select pgque.set_tick_period_ms(50)") == 50
+    value(db, "select pgque.send_at('orders', 't', '1', now() + interval '1 hour')")
+    db.execute("select pgque.stop()")
+
+
 def test_psql_can_include_the_install_file(database: Database) -> None:
     psql = server_programs("pg18") / "psql"
     for _ in range(2):

@@ -179,7 +179,7 @@ def is_denied(connection: Connection, statement: str) -> bool:
 def functions(db: Connection, role: str) -> Iterator[tuple[Row, str]]:
     """Every function of the schema, whether the role may execute it, and a call of it."""
     rows = db.execute(
-        "select p.proname, p.provolatile, obj_description(p.oid, 'pg_proc') as comment,"
+        "select p.proname, p.prokind, p.provolatile, obj_description(p.oid, 'pg_proc') as comment,"
         " has_function_privilege(%s, p.oid, 'execute') as allowed,"
         " array(select t::regtype::text from unnest(p.proargtypes) t) as types"
         " from pg_proc p where p.pronamespace = 'pgque'::regnamespace and p.prorettype <> 'trigger'::regtype",
@@ -188,7 +188,8 @@ def functions(db: Connection, role: str) -> Iterator[tuple[Row, str]]:
     assert len(rows) > 60
     for row in rows:
         arguments = ", ".join(f"null::{name}" for name in row["types"])
-        yield row, f"select pgque.{row['proname']}({arguments})"
+        word = "call" if row["prokind"] == "p" else "select"
+        yield row, f"{word} pgque.{row['proname']}({arguments})"
 
 
 def tables(db: Connection) -> Iterator[tuple[str, list[str]]]:

@@ -20,6 +20,8 @@ from tests.support.queue import create_queue, rows
 from tests.support.tools import Unavailable
 
 OPTIONAL = "asked for only where the pack's instrumentation is installed, which PgQ's doesn't have"
+CRON = "asked for only where pg_cron is installed"
+CAPTURE = "the text is made of quoted names and of expressions that the trigger's owner wrote as such"
 # (function, beginning of the message) -> why it stays so.
 JUSTIFIED = {
     (
@@ -38,6 +40,23 @@ JUSTIFIED = {
     ("pgque.batch_event(bigint,bigint)", "cannot determinate a result of dynamic SQL"): (
         "the query text is made for the batch; its row type is that of event_template"
     ),
+    ("pgque.cron_jobs()", 'relation "cron.job" does not exist'): CRON,
+    ("pgque.cron_jobs()", 'unmodified OUT variable "'): CRON,
+    ("pgque.start()", 'schema "cron" does not exist'): CRON,
+    ("pgque.stop()", 'schema "cron" does not exist'): CRON,
+    ("pgque.fail_batch(bigint,text)", "cannot determinate a result of dynamic SQL"): (
+        "the query text is made for the batch; its row type is that of event_template"
+    ),
+    ("pgque.get_batch_cursor(bigint,text,integer,text)", 'OUT variable "ev_'): (
+        "the rows come from RETURN QUERY EXECUTE"
+    ),
+    (
+        "pgque.get_batch_cursor(bigint,text,integer,text)",
+        "routine is marked as VOLATILE, should be STABLE",
+    ): "it declares a cursor",
+    ("pgque.jsontriga()", "text type variable is not sanitized"): CAPTURE,
+    ("pgque.logutriga()", "text type variable is not sanitized"): CAPTURE,
+    ("pgque.sqltriga()", "text type variable is not sanitized"): CAPTURE,
     ("pgque.get_batch_events(bigint)", 'OUT variable "ev_'): "the rows come from RETURN QUERY EXECUTE",
     ("pgque.get_batch_events(bigint)", "routine is marked as VOLATILE, should be STABLE"): (
         "stable, it would not find a batch that the same statement took"
@@ -72,6 +91,12 @@ def checked() -> Iterator[Connection]:
         connection.execute("create schema checking")
         connection.execute("create extension plpgsql_check schema checking")
         create_queue(connection, "orders", "app")
+        connection.execute("create table public.captured (id int primary key)")
+        for function in ("jsontriga", "logutriga", "sqltriga"):
+            connection.execute(
+                f"create trigger {function} after insert on public.captured"
+                f" for each row execute function pgque.{function}('orders')".encode()
+            )
         yield connection
 
 

@@ -15,13 +15,14 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
 from tests.support.tools import Postgres, Program, Unavailable, locked, tools_folder
 
 DPKG_STATUS = Path("/var/lib/dpkg/status")
+KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 # Program -> Debian package. Why each package: docs/dependencies.md.
 PROGRAMS = {
@@ -138,38 +139,56 @@ def _download(packages: Sequence[str], dpkg_status: Path) -> list[Path]:
     status = apt / "status"
     status.write_text(status_without(packages, dpkg_status), "utf-8")
 
-    def apt_get(*arguments: str) -> subprocess.CompletedProcess[str]:
-        options = _APT_OPTIONS | {
-            "Dir::State": str(apt / "state"),
-            "Dir::State::status": str(status),
-            "Dir::Cache": str(apt / "cache"),
-        }
-        flags = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
-        try:
-            return subprocess.run(
-                ["apt-get", *flags, *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                timeout=_APT_TIMEOUT,
-                env=os.environ | {"LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"},
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise Unavailable(f"{_these(packages)}: apt-get took longer than {_APT_TIMEOUT} s") from None
-
+    options: dict[str, str | Path] = {
+        "Dir::State": apt / "state",
+        "Dir::State::status": status,
+        "Dir::Cache": apt / "cache",
+    }
     install = ("install", "--download-only", "--no-install-recommends", "--yes", *packages)
     has_lists = any((apt / "state/lists").glob("*_Packages*"))
-    result = apt_get(*install) if has_lists else None
+    result = apt_get(options, *install) if has_lists else None
     if result is None or result.returncode != 0:  # no lists yet, or too old for what the archive holds
         # Another source of this machine may be out of reach; what counts is the installation.
-        update = apt_get("update")
-        result = apt_get(*install)
+        update = apt_get(options, "update")
+        result = apt_get(options, *install)
         if result.returncode != 0:
             hint = "; apt can't reach all of its sources" if "Failed to fetch" in update.stdout else ""
             raise Unavailable(f"{_these(packages)}: {_apt_errors(result.stdout)}{hint}")
     return sorted(archives.glob("*.deb"))
+
+
+def apt_get(
+    options: Mapping[str, str | Path], *arguments: str, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run apt-get with these options beside ours; raises Unavailable where there is none, or it hangs."""
+    given = {**_APT_OPTIONS, **options}
+    flags = [word for name, value in given.items() for word in ("-o", f"{name}={value}")]
+    try:
+        return subprocess.run(
+            ["apt-get", *flags, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=_APT_TIMEOUT,
+            env=os.environ | {"LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"},
+            cwd=cwd,
+            check=False,
+        )
+    except FileNotFoundError:
+        raise Unavailable("there is no apt here to fetch it with") from None
+    except subprocess.TimeoutExpired:
+        raise Unavailable(f"apt-get {arguments[0]} took longer than {_APT_TIMEOUT} s") from None
+
+
+def archive_of_this_system() -> str:
+    """Where the system's own apt gets Debian from; raises Unavailable."""
+    targets = apt_get({}, "indextargets", "--format", "$(REPO_URI) $(RELEASE)", "Created-By: Packages").stdout
+    for line in targets.splitlines():
+        uri, _, release = line.partition(" ")
+        if uri.rstrip("/").endswith("/debian") and "-" not in release:
+            return uri
+    raise Unavailable("apt has no source of Debian here")
 
 
 def _unpack(archives: Sequence[Path], tree: Path) -> None:

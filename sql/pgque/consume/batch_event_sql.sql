@@ -1,4 +1,6 @@
 -- The query that finds the events of an open batch, as text. Internal: see event_range_sql().
+--
+-- Retries of a cooperative group belong to the group: whichever member gets the batch gets them.
 
 create or replace function pgque.batch_event_sql(batch_id bigint)
 returns text
@@ -8,7 +10,8 @@ as $$
 declare
     v_batch record;
 begin
-    select s.sub_id, s.sub_last_tick, s.sub_next_tick, q.queue_id, q.queue_cur_table,
+    select coalesce(s.sub_parent, s.sub_id) as owner_id, s.sub_last_tick, s.sub_next_tick,
+           q.queue_id, q.queue_cur_table,
            prev.tick_snapshot as prev_snapshot, next.tick_snapshot as next_snapshot
     into v_batch
     from pgque.subscription as s
@@ -28,7 +31,7 @@ begin
             using errcode = 'data_corrupted';
     end if;
     return pgque.event_range_sql(
-        v_batch.queue_id, v_batch.queue_cur_table, v_batch.sub_id,
+        v_batch.queue_id, v_batch.queue_cur_table, v_batch.owner_id,
         v_batch.prev_snapshot, v_batch.next_snapshot);
 end;
 $$;

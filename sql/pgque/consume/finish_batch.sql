@@ -9,17 +9,25 @@ security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
+    -- A member of a cooperative group has no position of its own; the group's moved on when the batch
+    -- was handed out.
     update pgque.subscription as s
-    set sub_last_tick = s.sub_next_tick, sub_next_tick = null, sub_batch = null, sub_active = now()
+    set sub_last_tick = case when s.sub_role <> 'coop_member' then s.sub_next_tick end,
+        sub_next_tick = null, sub_batch = null, sub_active = now()
     where s.sub_batch = finish_batch.batch_id
-      and s.sub_role = 'normal';
+      and (s.sub_role <> 'coop_main' or not exists (
+          select
+          from pgque.subscription as m
+          where m.sub_queue = s.sub_queue and m.sub_parent = s.sub_id
+      ));
     if found then
         return 1;
     end if;
 
     if exists (select from pgque.subscription as s where s.sub_batch = finish_batch.batch_id) then
-        raise exception 'batch % belongs to a cooperative group', finish_batch.batch_id
-            using errcode = 'object_not_in_prerequisite_state';
+        raise exception 'batch % belongs to a cooperative group as a whole', finish_batch.batch_id
+            using errcode = 'object_not_in_prerequisite_state',
+                  hint = 'Only the batches of its members can be finished.';
     end if;
     raise warning 'batch not found: %', finish_batch.batch_id;
     return 0;

@@ -1,4 +1,5 @@
--- Read the events of an open batch, in the order of their ids. May be called as often as needed.
+-- Read the events of an open batch, in the order of their ids, without those that have outlived the
+-- queue's event_ttl. May be called as often as needed.
 -- Volatile, so that it finds a batch that next_batch() took in the same statement.
 
 create or replace function pgque.get_batch_events(
@@ -16,7 +17,7 @@ begin
     return query execute
         'select b.ev_id, b.ev_time, b.ev_txid::text::bigint, b.ev_retry, b.ev_type, b.ev_data, '
         'b.ev_extra1, b.ev_extra2, b.ev_extra3, b.ev_extra4 '
-        'from (' || pgque.batch_event_sql(batch_id) || ') as b order by b.ev_id';
+        'from (' || pgque.batch_delivery_sql(batch_id) || ') as b order by b.ev_id';
 end;
 $$;
 

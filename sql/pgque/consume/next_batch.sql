@@ -22,14 +22,20 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_sub  record;
-    v_prev record;
-    v_next record;
+    v_prev pgque.tick;
+    v_next pgque.tick;
 begin
-    select s.sub_id, s.sub_role, s.sub_batch is not null or exists (
+    select s.sub_id,
+           s.sub_batch is not null or exists (
                select
                from pgque.tick as t
                where t.tick_queue = s.sub_queue and t.tick_id > s.sub_last_tick
-           ) as has_work
+           ) as has_work,
+           s.sub_role = 'coop_member' or (s.sub_role = 'coop_main' and exists (
+               select
+               from pgque.subscription as m
+               where m.sub_queue = s.sub_queue and m.sub_parent = s.sub_id
+           )) as in_group
     into v_sub
     from pgque.queue as q
     join pgque.subscription as s on s.sub_queue = q.queue_id
@@ -45,7 +51,7 @@ begin
             next_batch_custom.queue_name, next_batch_custom.consumer_name
             using errcode = 'undefined_object';
     end if;
-    if v_sub.sub_role <> 'normal' then
+    if v_sub.in_group then
         raise exception 'consumer % of queue % belongs to a cooperative group',
             next_batch_custom.consumer_name, next_batch_custom.queue_name
             using errcode = 'object_not_in_prerequisite_state',
@@ -68,7 +74,7 @@ begin
             using errcode = 'undefined_object';
     end if;
 
-    select t.tick_time, t.tick_event_seq
+    select t.*
     into v_prev
     from pgque.tick as t
     where t.tick_queue = v_sub.sub_queue
@@ -80,25 +86,17 @@ begin
                   hint = 'Choose another position by pgque.register_consumer_at().';
     end if;
 
-    select t.tick_id, t.tick_time, t.tick_event_seq
-    into v_next
-    from pgque.tick as t
-    where t.tick_queue = v_sub.sub_queue
-      and case
-              when v_sub.sub_batch is not null then t.tick_id = v_sub.sub_next_tick
-              else (next_batch_custom.min_count is null
-                    or t.tick_event_seq - v_prev.tick_event_seq >= next_batch_custom.min_count)
-                   and (next_batch_custom.min_interval is null
-                        or t.tick_time - v_prev.tick_time >= next_batch_custom.min_interval)
-                   and (next_batch_custom.min_lag is null
-                        or t.tick_time <= clock_timestamp() - next_batch_custom.min_lag)
-          end
-      and t.tick_id > v_sub.sub_last_tick
-    order by t.tick_id
-    limit 1;
-
-    if v_sub.sub_batch is null then
-        if not found then
+    if v_sub.sub_batch is not null then
+        select t.*
+        into v_next
+        from pgque.tick as t
+        where t.tick_queue = v_sub.sub_queue
+          and t.tick_id = v_sub.sub_next_tick;
+    else
+        v_next := pgque.tick_after(
+            v_prev, next_batch_custom.min_lag, next_batch_custom.min_count,
+            next_batch_custom.min_interval);
+        if v_next.tick_id is null then
             return;
         end if;
         v_sub.sub_batch := nextval('pgque.batch_id_seq');

@@ -25,11 +25,7 @@ begin
         v_batch := pgque.next_batch(queue, consumer);
         exit when v_batch is null;
 
-        return query execute
-            'select b.ev_id, $1, b.ev_type, b.ev_data, b.ev_retry, b.ev_time, '
-            'b.ev_extra1, b.ev_extra2, b.ev_extra3, b.ev_extra4 '
-            'from (' || pgque.batch_event_sql(v_batch) || ') as b order by b.ev_id limit $2'
-        using v_batch, max_return;
+        return query execute pgque.batch_message_sql(v_batch) using max_return;
         exit when found;
 
         perform pgque.finish_empty(v_batch);

@@ -12,7 +12,7 @@ declare
     v_sub     record;
     v_retries bigint;
 begin
-    select s.sub_id, s.sub_consumer, s.sub_role, s.sub_last_tick
+    select s.sub_id, s.sub_queue, s.sub_consumer, s.sub_role, s.sub_last_tick
     into v_sub
     from pgque.subscription as s
     join pgque.queue as q on q.queue_id = s.sub_queue
@@ -24,7 +24,11 @@ begin
         return 0;
     end if;
     if v_sub.sub_role = 'coop_member'
-       or exists (select from pgque.subscription as m where m.sub_parent = v_sub.sub_id) then
+       or exists (
+           select
+           from pgque.subscription as m
+           where m.sub_queue = v_sub.sub_queue and m.sub_parent = v_sub.sub_id
+       ) then
         raise exception 'consumer % of queue % belongs to a cooperative group',
             unregister_consumer.consumer_name, unregister_consumer.queue_name
             using errcode = 'object_in_use',

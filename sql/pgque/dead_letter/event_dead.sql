@@ -1,5 +1,6 @@
 -- Give up on one event of an open batch and keep it where an operator can look at it and replay it.
--- nack() calls this. Doing it twice leaves one dead letter; the second call returns 0.
+-- nack() calls this. Doing it twice leaves one dead letter; the second call returns 0. A cooperative
+-- group has its dead letters together, whichever member failed.
 
 create or replace function pgque.event_dead(
     batch_id bigint, event_id bigint, reason text,
@@ -15,11 +16,12 @@ as $$
 declare
     v_sub record;
 begin
-    select s.sub_queue, s.sub_consumer, s.sub_next_tick, q.queue_name, c.co_name
+    select s.sub_queue, o.sub_consumer, s.sub_next_tick, q.queue_name, c.co_name
     into v_sub
     from pgque.subscription as s
     join pgque.queue as q on q.queue_id = s.sub_queue
-    join pgque.consumer as c on c.co_id = s.sub_consumer
+    join pgque.subscription as o on o.sub_id = coalesce(s.sub_parent, s.sub_id)
+    join pgque.consumer as c on c.co_id = o.sub_consumer
     where s.sub_batch = event_dead.batch_id;
     if not found then
         raise exception 'batch not found: %', event_dead.batch_id

@@ -1,11 +1,13 @@
--- Remove the engine with everything in it. Only its owner may: it runs with the rights of the caller,
--- and no role is granted it. The roles stay, as they belong to the whole server.
+-- Remove the engine with everything in it, its jobs in pg_cron first. Only its owner may: it runs with
+-- the rights of the caller, and no role is granted it. The roles stay, as they belong to the whole
+-- server.
 
 create or replace function pgque.uninstall()
 returns void
 language plpgsql
 as $$
 begin
+    perform pgque.stop();
     drop schema pgque cascade;
 end;
 $$;

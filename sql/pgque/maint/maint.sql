@@ -1,6 +1,7 @@
--- Regular upkeep: rotate every queue that is due. Call it every half minute or so. Two more things
--- need calling on their own: maint_rotate_tables_step2(), which must not share the transaction, and
--- maint_retry_events(). Returns the number of queues rotated.
+-- Regular upkeep: rotate every queue that is due, deliver the delayed messages that are. Call it every
+-- half minute or so. Two more things need calling on their own: maint_rotate_tables_step2(), which must
+-- not share the transaction, and maint_retry_events(). Returns the number of queues rotated and
+-- messages delivered.
 
 create or replace function pgque.maint()
 returns integer
@@ -21,7 +22,7 @@ begin
     loop
         v_count := v_count + pgque.maint_rotate_tables_step1(v_name);
     end loop;
-    return v_count;
+    return v_count + pgque.maint_deliver_delayed();
 end;
 $$;
 

@@ -35,16 +35,21 @@ begin
 
     v_id := coalesce(insert_event_raw.ev_id, pg_catalog.nextval(v_queue.queue_event_seq::regclass));
 
-    execute pg_catalog.format(
-        'insert into pgque.%I (ev_id, ev_time, ev_txid, ev_owner, ev_retry, ev_type, ev_data, '
-        'ev_extra1, ev_extra2, ev_extra3, ev_extra4) '
-        'values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)',
-        'event_' || v_queue.queue_id || '_' || v_queue.queue_cur_table)
-    using v_id, coalesce(insert_event_raw.ev_time, pg_catalog.now()), v_txid,
-          insert_event_raw.ev_owner, insert_event_raw.ev_retry,
-          insert_event_raw.ev_type, insert_event_raw.ev_data,
-          insert_event_raw.ev_extra1, insert_event_raw.ev_extra2,
-          insert_event_raw.ev_extra3, insert_event_raw.ev_extra4;
+    -- Most events are nothing but a type and data, and the server reads this text for each of them.
+    if pg_catalog.num_nonnulls(
+        ev_time, ev_owner, ev_retry, ev_extra1, ev_extra2, ev_extra3, ev_extra4) = 0
+    then
+        execute 'insert into pgque.event_' || v_queue.queue_id || '_' || v_queue.queue_cur_table
+            || ' (ev_id, ev_txid, ev_type, ev_data) values ($1, $2, $3, $4)'
+        using v_id, v_txid, ev_type, ev_data;
+    else
+        execute 'insert into pgque.event_' || v_queue.queue_id || '_' || v_queue.queue_cur_table
+            || ' (ev_id, ev_time, ev_txid, ev_owner, ev_retry, ev_type, ev_data, '
+            'ev_extra1, ev_extra2, ev_extra3, ev_extra4) '
+            'values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)'
+        using v_id, coalesce(ev_time, pg_catalog.now()), v_txid, ev_owner, ev_retry, ev_type, ev_data,
+              ev_extra1, ev_extra2, ev_extra3, ev_extra4;
+    end if;
 
     if pg_catalog.current_setting('transaction_isolation') not like 'read %' then
         perform pgque.refuse_if_rotated(v_queue.queue_id, v_queue.queue_cur_table);

@@ -9,7 +9,8 @@ security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    return pgque.insert_event(queue_name, type_name, payload);
+    return pgque.insert_event_raw(
+        queue_name, null, null, null, null, type_name, payload, null, null, null, null);
 end;
 $$;
 
@@ -20,7 +21,8 @@ security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    return pgque.insert_event(queue_name, type_name, payload::text);
+    return pgque.insert_event_raw(
+        queue_name, null, null, null, null, type_name, payload::text, null, null, null, null);
 end;
 $$;
 
@@ -31,7 +33,8 @@ security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    return pgque.insert_event(queue_name, 'default', payload);
+    return pgque.insert_event_raw(
+        queue_name, null, null, null, null, 'default', payload, null, null, null, null);
 end;
 $$;
 
@@ -42,7 +45,8 @@ security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    return pgque.insert_event(queue_name, 'default', payload::text);
+    return pgque.insert_event_raw(
+        queue_name, null, null, null, null, 'default', payload::text, null, null, null, null);
 end;
 $$;
 

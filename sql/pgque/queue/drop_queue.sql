@@ -21,6 +21,8 @@ begin
         from pgque.subscription as s
         join pgque.queue as q on q.queue_id = s.sub_queue
         where q.queue_name = drop_queue.queue
+        -- Members of a cooperative group before the group, as its members do it.
+        order by s.sub_role desc, s.sub_id
         for update of s;
     end if;
 
@@ -44,6 +46,7 @@ begin
 
     delete from pgque.retry_queue as r where r.ev_queue = v_id;
     get diagnostics v_retries = row_count;
+    delete from pgque.delayed_events as e where e.de_queue_name = drop_queue.queue;
     delete from pgque.tick as t where t.tick_queue = v_id;
     delete from pgque.dead_letter as d where d.dl_queue_id = v_id;
     get diagnostics v_dead_letters = row_count;

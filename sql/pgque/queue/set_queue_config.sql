@@ -17,6 +17,7 @@ begin
         when 'ticker_max_lag'     then 'interval'
         when 'ticker_idle_period' then 'interval'
         when 'rotation_period'    then 'interval'
+        when 'event_ttl'          then 'interval'
         when 'ticker_paused'      then 'bool'
         when 'external_ticker'    then 'bool'
     end;
@@ -24,7 +25,7 @@ begin
         raise exception 'unknown queue setting: %', set_queue_config.param
             using errcode = 'invalid_parameter_value',
                   hint = 'One of: ticker_max_count, ticker_max_lag, ticker_idle_period, '
-                         'ticker_paused, rotation_period, external_ticker, max_retries.';
+                         'ticker_paused, rotation_period, external_ticker, max_retries, event_ttl.';
     end if;
 
     if set_queue_config.value is null then

@@ -13,7 +13,7 @@ declare
 begin
     -- Locked, so that the batch isn't finished and the consumer not unregistered until the retry is
     -- committed: a retry nobody owns would wait for ever.
-    select s.sub_id, s.sub_queue
+    select coalesce(s.sub_parent, s.sub_id) as owner_id, s.sub_queue
     into v_sub
     from pgque.subscription as s
     where s.sub_batch = event_retry.batch_id
@@ -28,7 +28,7 @@ begin
         raise exception 'event % not found in batch %', event_id, batch_id
             using errcode = 'undefined_object';
     end if;
-    return pgque.insert_retry(v_sub.sub_queue, v_sub.sub_id, v_event, retry_time);
+    return pgque.insert_retry(v_sub.sub_queue, v_sub.owner_id, v_event, retry_time);
 end;
 $$;
 

@@ -17,7 +17,8 @@ declare
     v_sub   record;
     v_event pgque.event_template;
 begin
-    select s.sub_id, s.sub_queue, coalesce(q.queue_max_retries, 5) as max_retries
+    select coalesce(s.sub_parent, s.sub_id) as owner_id, s.sub_queue,
+           coalesce(q.queue_max_retries, 5) as max_retries
     into v_sub
     from pgque.subscription as s
     join pgque.queue as q on q.queue_id = s.sub_queue
@@ -41,7 +42,7 @@ begin
             v_event.ev_extra1, v_event.ev_extra2, v_event.ev_extra3, v_event.ev_extra4);
     else
         perform pgque.insert_retry(
-            v_sub.sub_queue, v_sub.sub_id, v_event,
+            v_sub.sub_queue, v_sub.owner_id, v_event,
             clock_timestamp() + coalesce(retry_after, interval '60 seconds'));
     end if;
     return 1;

@@ -136,25 +136,49 @@ create table if not exists pgque.config (
 );
 insert into pgque.config (singleton) values (true) on conflict do nothing;
 
+-- Messages that aren't due yet. Not one of the event tables: those are emptied whole.
+create table if not exists pgque.delayed_events (
+    de_id         bigserial   not null,
+    de_queue_name text        not null,
+    de_deliver_at timestamptz not null,
+    de_type       text,
+    de_data       text,
+    de_extra1     text,
+    de_extra2     text,
+    de_extra3     text,
+    de_extra4     text,
+
+    constraint delayed_events_pkey primary key (de_id)
+);
+create index if not exists de_deliver_idx on pgque.delayed_events (de_deliver_at);
+create index if not exists de_queue_idx on pgque.delayed_events (de_queue_name);
+
+-- Columns that an install of an earlier version doesn't have.
+alter table pgque.queue add column if not exists queue_event_ttl interval;
+alter table pgque.config
+    add column if not exists retry_job_id bigint,
+    add column if not exists step2_job_id bigint,
+    add column if not exists tick_period_ms int4 not null default 100;
+
 -- Tables of queues created before a re-install are left as they are: create_queue() granted those.
 revoke all on
     pgque.queue, pgque.tick, pgque.consumer, pgque.subscription, pgque.event_template,
-    pgque.retry_queue, pgque.dead_letter, pgque.config
+    pgque.retry_queue, pgque.dead_letter, pgque.delayed_events, pgque.config
     from public;
 revoke all on
     pgque.queue_queue_id_seq, pgque.consumer_co_id_seq, pgque.subscription_sub_id_seq,
-    pgque.batch_id_seq, pgque.dead_letter_dl_id_seq
+    pgque.batch_id_seq, pgque.dead_letter_dl_id_seq, pgque.delayed_events_de_id_seq
     from public;
 
 grant select on
     pgque.queue, pgque.tick, pgque.consumer, pgque.subscription, pgque.event_template,
-    pgque.retry_queue, pgque.dead_letter, pgque.config
+    pgque.retry_queue, pgque.dead_letter, pgque.delayed_events, pgque.config
     to pgque_reader;
 grant select, insert, update, delete, truncate on
     pgque.queue, pgque.tick, pgque.consumer, pgque.subscription, pgque.event_template,
-    pgque.retry_queue, pgque.dead_letter, pgque.config
+    pgque.retry_queue, pgque.dead_letter, pgque.delayed_events, pgque.config
     to pgque_admin;
 grant all on
     pgque.queue_queue_id_seq, pgque.consumer_co_id_seq, pgque.subscription_sub_id_seq,
-    pgque.batch_id_seq, pgque.dead_letter_dl_id_seq
+    pgque.batch_id_seq, pgque.dead_letter_dl_id_seq, pgque.delayed_events_de_id_seq
     to pgque_admin;

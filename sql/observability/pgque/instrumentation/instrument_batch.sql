@@ -14,9 +14,13 @@ begin
     if new.sub_last_tick <> old.sub_next_tick then
         return new;
     end if;
-    -- Nor is it work when the engine skips a batch without events, or moves the consumer on request.
+    -- Nor is it work when the engine skips a batch without events, moves the consumer on request, or takes
+    -- the batch from a cooperative member that is dead or leaves: no other function of that name takes one.
     get diagnostics callers = pg_context;
-    if callers like any (array['%finish_empty(bigint)%', '%register_consumer_at(text,text,bigint)%']) then
+    if callers like any (array[
+        '%finish_empty(bigint)%', '%register_consumer_at(text,text,bigint)%',
+        '%next_batch_custom(%', '%unregister_subconsumer(%'
+    ]) then
         return new;
     end if;
     if pgque.instrumentation_ready() then

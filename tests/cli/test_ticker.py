@@ -1,0 +1,101 @@
+"""`pgque-exporter ticker` in place of a scheduler."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.database import Connection, Database
+from tests.support.processes import Process
+from tests.support.queue import ack, create_queue, nack, receive, send, value
+
+pytestmark = pytest.mark.servers("pg18")
+
+
+@pytest.fixture
+def db(engine_database: Database) -> Connection:
+    connection = engine_database.connect()
+    create_queue(connection, "orders", "app")
+    value(connection, "select pgque.set_queue_config('orders', 'ticker_max_count', '1')")
+    value(connection, "select pgque.set_tick_period_ms(20)")
+    return connection
+
+
+def ticker(database: Database, folder: Path, user: str = "postgres") -> Process:
+    command = [sys.executable, "-m", "pgque_exporter", "ticker", "--dsn", database.dsn(user)]
+    return Process(command, log=folder / "ticker.log", env={"PGQUE_TIMEOUT": "5s"})
+
+
+def gets(db: Connection, payload: str) -> bool:
+    """Whether the message has come; it is acknowledged."""
+    messages = receive(db, "orders", "app")
+    if messages:
+        ack(db, messages[0].batch_id)
+    return payload in [message.payload for message in messages]
+
+
+def kill_its_sessions(db: Connection) -> int:
+    return int(value(
+        db,
+        "select count(pg_terminate_backend(pid, 5000)) from pg_stat_activity"
+        " where datname = current_database() and application_name = 'pgque-exporter'",
+    ))
+
+
+def test_it_ticks_and_comes_back_after_its_connections_are_gone(
+    engine_database: Database, db: Connection, tmp_path: Path
+) -> None:
+    with ticker(engine_database, tmp_path) as process:
+        for number in range(3):
+            send(db, "orders", str(number))
+            process.wait_for(lambda n=number: gets(db, str(n)), f"message {number}")  # type: ignore[misc]
+        assert kill_its_sessions(db) == 2
+        send(db, "orders", "after")
+        process.wait_for(lambda: gets(db, "after"), "the message after the loss of the connections")
+        process.wait_for(lambda: "works again" in process.output(), "a line on the end of the trouble")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+        assert "Traceback" not in process.output()
+
+
+def test_it_rotates_brings_back_retries_and_delivers_what_is_delayed(
+    engine_database: Database, db: Connection, tmp_path: Path
+) -> None:
+    value(db, "select pgque.ticker()")
+    send(db, "orders", "failed")
+    value(db, "select pgque.ticker()")
+    [message] = receive(db, "orders", "app")
+    nack(db, message)
+    ack(db, message.batch_id)
+    value(db, "select pgque.send_at('orders', 'later', '7', now() + interval '1 hour')")
+    db.execute("update pgque.delayed_events set de_deliver_at = now()")
+    db.execute("update pgque.queue set queue_switch_time = now() - interval '3 hours'")
+    with ticker(engine_database, tmp_path) as process:
+        got: list[str | None] = []
+
+        def all_there() -> bool:
+            messages = receive(db, "orders", "app")
+            if messages:
+                ack(db, messages[0].batch_id)
+            got.extend(message.payload for message in messages)
+            return sorted(got, key=str) == ["7", "failed"]
+
+        process.wait_for(all_there, "the retry and the delayed message")
+        process.wait_for(
+            lambda: value(db, "select queue_cur_table = 1 from pgque.queue"), "the rotation's first half"
+        )
+
+
+def test_a_role_without_the_right_is_told_so_once(
+    engine_database: Database, db: Connection, login: str, tmp_path: Path
+) -> None:
+    with ticker(engine_database, tmp_path, login) as process:
+        process.wait_for(lambda: "permission denied" in process.output(), "the refusal")
+        db.execute(f"grant pgque_admin to {login}".encode())
+        process.wait_for(lambda: process.output().count("works again") == 2, "the end of the trouble")
+        assert process.output().count("permission denied for schema pgque") == 2  # for each connection
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 130
