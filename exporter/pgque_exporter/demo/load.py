@@ -72,6 +72,7 @@ async def _drive(connection: Connection) -> None:
             await connection.execute("select pgque.maint_retry_events()")
             await connection.execute("select pgque.maint()")
             await connection.execute("select pgque.maint_rotate_tables_step2()")
+            await connection.execute("select pgque.instrumentation_rollup()")
         await asyncio.sleep(TICK_EVERY)
 
 
