@@ -70,7 +70,7 @@ def import_rules() -> Outcome:
 def programs() -> Outcome:
     """Servers, Prometheus and others are fetched before the clock of a test runs."""
     # Not having one is no failure here: the tests that need it are skipped and say why.
-    modules = ("tests.support.debian", "tests.support.wheels", "tests.support.otelcol")
+    modules = ("tests.support.debian", "tests.support.wheels", "tests.support.otelcol", "tests.support.npm")
     return by_exit_code(max(run(sys.executable, "-m", module) for module in modules))
 
 

@@ -29,7 +29,7 @@ def build() -> Dashboard:
         "One consumer, or some: does it live, does it keep up, what is it at?",
         [
             Row(
-                4,
+                3,
                 [
                     stat_panel(
                         1,
@@ -38,7 +38,6 @@ def build() -> Dashboard:
                         f"max({q.CONSUMER_STATUS})",
                         mappings=named(STATUS),
                         no_value="unknown",
-                        sparkline=False,
                     ),
                     stat_panel(
                         2,
@@ -51,8 +50,8 @@ def build() -> Dashboard:
                         3,
                         "Lag grows by",
                         "Seconds of lag that are added in a second, of the one that falls behind most:"
-                        " 1 stands still, below 0 catches up.",
-                        f"max({q.VELOCITY})",
+                        " 1 stands still, below 0 catches up. 0 where nobody is ten seconds behind.",
+                        f"max({q.GROWTH}) or max({q.LAG}) * 0",
                         "suffix:s/s",
                         steps=FALLS_BEHIND,
                         decimals=2,
@@ -64,7 +63,6 @@ def build() -> Dashboard:
                         f"max({q.CATCHES_UP}) or max({q.LAG}) * 0",
                         "s",
                         mappings=never("not at this pace", "red", at_zero=("caught up", "green")),
-                        sparkline=False,
                     ),
                     stat_panel(
                         5,
@@ -155,8 +153,8 @@ def build() -> Dashboard:
                         13,
                         "How near is it to blocking rotation?",
                         "Share of the rotation period that it lags behind: at 50 % a warning, at 100 % it"
-                        " blocks rotation.",
-                        {consumer: q.PERIOD_USED},
+                        " blocks rotation. Drawn up to 200 %.",
+                        {consumer: f"clamp_max({q.PERIOD_USED}, 2)"},
                         "percentunit",
                         steps=SHARE_OF_PERIOD,
                         no_value="This engine doesn't rotate",

@@ -51,7 +51,7 @@ def build() -> Dashboard:
         "What is dying, whose is it, and why?",
         [
             Row(
-                4,
+                3,
                 [
                     stat_panel(
                         1,
@@ -94,7 +94,6 @@ def build() -> Dashboard:
                         f"sum({q.consumer_increase('pgque_message_dead_lettered_total')})",
                         decimals=0,
                         no_value="not counted",
-                        sparkline=False,
                     ),
                     stat_panel(
                         6,
@@ -113,8 +112,8 @@ def build() -> Dashboard:
                     rows(
                         7,
                         "What is dying?",
-                        "Every consumer, with what failed in the time on show. Failed: the share of the events"
-                        " handled that went to retry. Second lives: how many failures were redelivered.",
+                        "Every consumer, with what failed in the time on show. Failed: the share of the"
+                        " events handled that went to retry, at this moment.",
                         [
                             Column("Queue", "queue", link="pgque-queue"),
                             Column("Consumer", "consumer", link="pgque-consumer"),
@@ -227,7 +226,7 @@ def build() -> Dashboard:
                     rows(
                         15,
                         "Which checks aren't ok, and since when?",
-                        "Checks of retries and dead letters that aren't ok, and all others of the same queues.",
+                        "Every check of the queues on show, and of their consumers, that isn't ok.",
                         [
                             Column("State", expr=q.FINDINGS, mappings=named(STATUS), width=90),
                             Column("Check", "check", width=180),

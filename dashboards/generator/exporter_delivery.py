@@ -65,11 +65,11 @@ def build() -> Dashboard:
         "Can the other dashboards be believed: does the service live, is its data fresh, does it arrive?",
         [
             Row(
-                4,
+                3,
                 [
                     stat_panel(
                         1,
-                        "Databases that don't answer",
+                        "Unreachable databases",
                         "Databases whose last poll failed.",
                         q.count(q.database("pgque_up"), "== bool 0"),
                         steps=GOOD_IS_ZERO,
@@ -101,7 +101,6 @@ def build() -> Dashboard:
                         f"sum(increase(pgque_exporter_series_dropped_total{{{q.DATABASE}}}[$__range]))",
                         steps=GOOD_IS_ZERO,
                         decimals=0,
-                        sparkline=False,
                     ),
                     stat_panel(
                         5,
@@ -111,7 +110,6 @@ def build() -> Dashboard:
                         " + sum(increase(pgque_exporter_otlp_points_dropped_total[$__range]))",
                         steps=GOOD_IS_ZERO,
                         decimals=0,
-                        sparkline=False,
                         no_value="no push",
                     ),
                     stat_panel(

@@ -30,11 +30,11 @@ def build() -> Dashboard:
         "All queues of all databases: is anything on fire, where, since when, is it getting better?",
         [
             Row(
-                4,
+                3,
                 [
                     stat_panel(
                         1,
-                        "Databases that don't answer",
+                        "Unreachable databases",
                         "Databases whose last poll failed. Their queues are unknown, not well.",
                         q.count(q.database("pgque_up"), "== bool 0"),
                         steps=GOOD_IS_ZERO,
@@ -63,7 +63,8 @@ def build() -> Dashboard:
                     stat_panel(
                         5,
                         "Events waiting",
-                        "Events that the slowest consumer of each queue still has to process, all queues together.",
+                        "Events that the slowest consumer of each queue still has to process,"
+                        " all queues together.",
                         f"sum({q.DEPTH})",
                     ),
                     stat_panel(
@@ -116,9 +117,9 @@ def build() -> Dashboard:
                     rows(
                         9,
                         "How is each queue doing?",
-                        "Every queue with its slowest consumer. Lag grows by: seconds of lag that are added in"
-                        " a second; 1 means that nothing is worked off. Catches up in: at the pace of this"
-                        " moment, for consumers more than ten seconds behind.",
+                        "Every queue with its slowest consumer. Of those more than ten seconds behind, lag"
+                        " grows by: seconds of lag that are added in a second, where 1 means that nothing"
+                        " is worked off; catches up in: at the pace of this moment.",
                         [
                             Column("Queue", "queue", link="pgque-queue"),
                             Column("Database", "database"),
@@ -136,7 +137,7 @@ def build() -> Dashboard:
                             Column("Lag", expr=f"max by ({q.BY_QUEUE}) ({q.LAG})", unit="s", width=110),
                             Column(
                                 "Lag grows by",
-                                expr=f"max by ({q.BY_QUEUE}) ({q.VELOCITY})",
+                                expr=f"max by ({q.BY_QUEUE}) ({q.GROWTH})",
                                 unit="suffix:s/s",
                                 decimals=2,
                                 steps=FALLS_BEHIND,

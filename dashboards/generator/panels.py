@@ -8,7 +8,6 @@ from string import ascii_uppercase
 from typing import Protocol, TypeVar
 
 from grafana_foundation_sdk.builders import (
-    bargauge,
     common,
     dashboard,
     prometheus,
@@ -26,7 +25,7 @@ from dashboards.generator.queries import LONG
 
 DATASOURCE = common_model.DataSourceRef(type_val="prometheus", uid="${datasource}")
 
-Panel = stat.Panel | timeseries.Panel | table.Panel | bargauge.Panel | text.Panel
+Panel = stat.Panel | timeseries.Panel | table.Panel | text.Panel
 Steps = Sequence[tuple[float | None, str]]
 
 # What the numbers of Grafana's thresholds mean, from None (minus infinity) upwards.
@@ -62,22 +61,20 @@ def stat_panel(
     expr: str,
     unit: str = "short",
     *,
-    steps: Steps = PLAIN,
+    steps: Steps = (),
     mappings: Sequence[model.ValueMapping] = (),
-    legend: str = "",
     no_value: str = "unknown",
     decimals: int | None = None,
-    sparkline: bool = True,
 ) -> stat.Panel:
-    """One number (or, with a legend, some words), coloured by thresholds, its past as a line behind it."""
+    """One number, as it is now; what its colour judges fills the panel."""
     panel = _common(stat.Panel(), number, title, description, unit, no_value)
-    panel.with_target(query("A", expr, legend or "__auto", instant=not sparkline))
-    panel.thresholds(thresholds(steps)).color_scheme(_by_thresholds()).mappings(list(mappings))
-    panel.color_mode(common_model.BigValueColorMode.VALUE)
-    graph = common_model.BigValueGraphMode
-    panel.graph_mode(graph.AREA if sparkline else graph.NONE)
-    panel.text_mode(common_model.BigValueTextMode.NAME if legend else common_model.BigValueTextMode.VALUE)
-    panel.text(common.VizTextDisplayOptions().value_size(32))
+    panel.with_target(query("A", expr, "__auto", instant=True))
+    panel.thresholds(thresholds(steps or PLAIN)).color_scheme(_by_thresholds()).mappings(list(mappings))
+    mode = common_model.BigValueColorMode
+    panel.color_mode(mode.BACKGROUND if steps or mappings else mode.VALUE)
+    panel.graph_mode(common_model.BigValueGraphMode.NONE)
+    panel.text_mode(common_model.BigValueTextMode.VALUE)
+    panel.text(common.VizTextDisplayOptions().value_size(28))
     panel.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
     if decimals is not None:
         panel.decimals(decimals)
@@ -225,7 +222,7 @@ def _cell(column: Column) -> list[model.DynamicConfigValue]:
     elif column.steps or column.mappings:
         values["custom.cellOptions"] = {"type": "color-text"}
     if column.link:
-        values["links"] = [{"title": f"Open ${{__value.text}}", "url": link_to(column)}]
+        values["links"] = [{"title": "Open ${__value.text}", "url": link_to(column)}]
     return [model.DynamicConfigValue(name, value) for name, value in values.items()]
 
 
@@ -234,29 +231,6 @@ def link_to(column: Column) -> str:
     narrowed = ("database", "queue") if column.label == "queue" else ("database", "queue", "consumer")
     by_row = [f"var-{name}=${{__data.fields.{name.capitalize()}:percentencode}}" for name in narrowed]
     return f"/d/{column.link}?" + "&".join(["${datasource:queryparam}", *by_row, "${__url_time_range}"])
-
-
-def bars(
-    number: int,
-    title: str,
-    description: str,
-    expr: str,
-    legend: str,
-    unit: str,
-    *,
-    steps: Steps,
-    most: float,
-    no_value: str = "",
-) -> bargauge.Panel:
-    """A bar for each series, as it is now."""
-    panel = _common(bargauge.Panel(), number, title, description, unit, no_value)
-    panel.with_target(query("A", expr, legend, instant=True))
-    panel.thresholds(thresholds(steps)).color_scheme(_by_thresholds()).min(0).max(most)
-    panel.orientation(common_model.VizOrientation.HORIZONTAL)
-    panel.display_mode(common_model.BarGaugeDisplayMode.BASIC).show_unfilled(True)
-    panel.value_mode(common_model.BarGaugeValueMode.COLOR)
-    panel.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
-    return panel
 
 
 def _legend(narrow: bool) -> common.VizLegendOptions:

@@ -51,9 +51,9 @@ def consumer_increase(metric: str) -> str:
 
 
 def quantile(share: float, metric: str) -> str:
-    """A quantile of a histogram, one series a consumer."""
+    """A quantile of a histogram, one series a consumer that finished something."""
     rate = f"rate({metric}_bucket{{{CONSUMER}}}[$__rate_interval])"
-    return f"histogram_quantile({share}, max by (le, {BY_CONSUMER}) ({rate}))"
+    return f"histogram_quantile({share}, max by (le, {BY_CONSUMER}) ({rate})) >= 0"  # NaN isn't
 
 
 def count(series: str, condition: str) -> str:
@@ -96,6 +96,8 @@ TROUBLES = (
 
 # Seconds that the lag grows by in a second: 1 stands still, 0 keeps its distance, below it catches up.
 VELOCITY = f"max by ({BY_CONSUMER}) (deriv(pgque_consumer_lag_seconds{{{CONSUMER}}}[$__rate_interval]))"
+# The same of those who are behind: the lag of the others goes up and down with ticks and batches.
+GROWTH = f"{VELOCITY} and on ({BY_CONSUMER}) ({LAG} > {BEHIND})"
 # At the present pace of sender and consumer, of those who are behind; LONG stands for never.
 CATCHES_UP = (
     f"clamp_max({PENDING} / clamp_min({of_its_queue(ACKED, '-', SENT)}, 1e-9), {LONG})"
@@ -103,8 +105,7 @@ CATCHES_UP = (
 )
 # How much of the rotation period a consumer lags behind: above 1 it blocks rotation.
 PERIOD_USED = of_its_queue(LAG, "/", PERIOD)
-# When a lag that goes on growing as now will have reached the rotation period; LONG stands for never. The lag
-# of who isn't behind goes up and down with ticks and batches, and grows towards nothing.
+# When a lag that goes on growing as now will have reached the rotation period; LONG stands for never.
 _GROWS = f"{VELOCITY} * ({LAG} > bool {BEHIND})"
 UNTIL_BLOCKED = f"clamp(-({of_its_queue(LAG, '-', PERIOD)}) / clamp_min({_GROWS}, 1e-9), 0, {LONG})"
 FAILING = f"{consumer_rate('pgque_message_nacked_total')} / ({ACKED} > 0)"

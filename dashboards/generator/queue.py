@@ -28,7 +28,7 @@ def build() -> Dashboard:
         "One queue, or some: what comes in, what goes out, who doesn't keep up, since when?",
         [
             Row(
-                4,
+                3,
                 [
                     stat_panel(
                         1,
@@ -37,7 +37,6 @@ def build() -> Dashboard:
                         f"max({q.QUEUE_STATUS})",
                         mappings=named(STATUS),
                         no_value="unknown",
-                        sparkline=False,
                     ),
                     stat_panel(
                         2,
@@ -75,7 +74,6 @@ def build() -> Dashboard:
                         "Is the ticker of a queue on show paused by configuration? What is sent then waits.",
                         f"max({q.queue('pgque_queue_paused')})",
                         mappings=named(YES_NO),
-                        sparkline=False,
                         no_value="can't be",
                     ),
                 ],
@@ -86,8 +84,8 @@ def build() -> Dashboard:
                     rows(
                         7,
                         "Which consumer doesn't keep up?",
-                        "Every consumer of the queues on show. Lag grows by 1 second a second where nothing is"
-                        " worked off. Of the rotation period: a consumer that lags behind for all of it"
+                        "Every consumer of the queues on show. Lag grows by 1 second a second where nothing"
+                        " is worked off. Of the rotation period: a consumer that lags behind for all of it"
                         " blocks rotation.",
                         [
                             Column("Queue", "queue"),
@@ -99,7 +97,7 @@ def build() -> Dashboard:
                             Column("Lag", expr=q.LAG, unit="s", width=110),
                             Column(
                                 "Lag grows by",
-                                expr=q.VELOCITY,
+                                expr=q.GROWTH,
                                 unit="suffix:s/s",
                                 decimals=2,
                                 steps=FALLS_BEHIND,

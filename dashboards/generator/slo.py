@@ -34,7 +34,7 @@ def _burn(window: str) -> str:
     return f"(1 - {_good(window)}) / {ALLOWED}"
 
 
-LEFT = f"1 - (1 - {MONTH}) / {ALLOWED}"
+LEFT = f"clamp_min(1 - (1 - {MONTH}) / {ALLOWED}, -1)"  # twice the budget is as bad as it gets
 
 
 def build() -> Dashboard:
@@ -45,7 +45,7 @@ def build() -> Dashboard:
         "Is the promise of fresh events kept, and how fast is its error budget spent?",
         [
             Row(
-                4,
+                3,
                 [
                     stat_panel(
                         1,
@@ -55,7 +55,6 @@ def build() -> Dashboard:
                         f"max({_recorded('objective')})",
                         "percentunit",
                         no_value=NO_RULES,
-                        sparkline=False,
                     ),
                     stat_panel(
                         2,
@@ -70,7 +69,8 @@ def build() -> Dashboard:
                     stat_panel(
                         3,
                         "Budget left to the worst",
-                        "What is left of the 30 days' error budget; below 0 the promise is broken.",
+                        "What is left of the 30 days' error budget; below 0 the promise is broken."
+                        " Shown down to -100 %.",
                         f"min({LEFT})",
                         "percentunit",
                         steps=BUDGET,
@@ -139,7 +139,7 @@ def build() -> Dashboard:
                             Column("Burn 6 hours", expr=_burn("6h"), decimals=1, steps=BURN, width=110),
                             Column(
                                 "Budget left",
-                                expr=f"clamp_min({LEFT}, -9.99)",
+                                expr=LEFT,
                                 unit="percentunit",
                                 decimals=0,
                                 steps=BUDGET,
@@ -184,7 +184,8 @@ def build() -> Dashboard:
                     chart(
                         10,
                         "How much budget is left?",
-                        "Part of the 30 days' error budget; below 0 the promise is broken.",
+                        "Part of the 30 days' error budget; below 0 the promise is broken."
+                        " Drawn down to -100 %.",
                         {consumer: LEFT},
                         "percentunit",
                         least=None,

@@ -38,7 +38,7 @@ def build() -> Dashboard:
         "Do ticks come, do tables rotate, and how long until a consumer blocks that?",
         [
             Row(
-                4,
+                3,
                 [
                     stat_panel(
                         1,
@@ -63,7 +63,7 @@ def build() -> Dashboard:
                     ),
                     stat_panel(
                         4,
-                        "Consumers that block rotation",
+                        "Rotation blockers",
                         "Consumers that lag behind for longer than the rotation period of their queue.",
                         q.count(f"({q.PERIOD_USED})", ">= bool 1"),
                         steps=GOOD_IS_ZERO,
@@ -86,7 +86,6 @@ def build() -> Dashboard:
                         "s",
                         steps=SECONDS_LEFT,
                         mappings=never("not in sight", "green"),
-                        sparkline=False,
                         no_value="not in sight",
                     ),
                 ],
@@ -184,9 +183,11 @@ def build() -> Dashboard:
                     chart(
                         12,
                         "Who comes near to blocking rotation?",
-                        "Lag as a share of the queue's rotation period: at 100 % the consumer blocks it.",
-                        {"{{queue}} / {{consumer}}": q.PERIOD_USED},
+                        "Lag as a share of the queue's rotation period: at 100 % the consumer blocks it."
+                        " Drawn up to 200 %.",
+                        {"{{queue}} / {{consumer}}": f"clamp_max({q.PERIOD_USED}, 2)"},
                         "percentunit",
+                        decimals=0,
                         steps=SHARE_OF_PERIOD,
                         no_value=NO_ROTATION,
                     ),

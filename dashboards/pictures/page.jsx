@@ -3,7 +3,7 @@ import { createRoot } from 'react-dom/client';
 import { MemoryRouter } from 'react-router-dom';
 import { catchError, from, map, of } from 'rxjs';
 import {
-  LoadingState, ThemeContext, booleanOverrideProcessor, createTheme, dataLinksOverrideProcessor, displayNameOverrideProcessor,
+  EventBusSrv, LoadingState, ThemeContext, booleanOverrideProcessor, createTheme, dataLinksOverrideProcessor, displayNameOverrideProcessor,
   identityOverrideProcessor, numberOverrideProcessor, standardFieldConfigEditorRegistry, standardTransformers,
   standardTransformersRegistry, stringOverrideProcessor, thresholdsOverrideProcessor, unitOverrideProcessor,
   valueMappingsOverrideProcessor,
@@ -17,7 +17,6 @@ import {
   SceneTimePicker, SceneTimeRange, SceneControlsSpacer, SceneVariableSet, VariableValueSelectors, VizPanel, sceneGraph,
 } from '@grafana/scenes';
 import { GlobalStyles, PortalContainer } from '@grafana/ui';
-import { EventBusSrv } from '@grafana/data';
 
 import { registerPanels } from './panels.jsx';
 import { Prometheus } from './prometheus.js';
@@ -105,7 +104,8 @@ function reportOn(scene, dashboard) {
       rows: (data?.series ?? []).reduce((sum, frame) => sum + frame.length, 0),
     };
   });
-  return { panels, asked, settled: panels.every(({ state }) => state === 'Done' || state === 'Error') };
+  const empty = [...document.querySelectorAll('[data-empty-panel]')].map((panel) => panel.dataset.emptyPanel);
+  return { panels, empty, asked, settled: panels.every(({ state }) => state === 'Done' || state === 'Error') };
 }
 
 window.draw = async ({ dashboard, prometheus, scrapeSeconds, range, dark }) => {

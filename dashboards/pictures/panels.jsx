@@ -2,7 +2,6 @@
 import { useMemo } from 'react';
 import {
   PanelPlugin,
-  VizOrientation,
   cacheFieldDisplayNames,
   getDisplayValueAlignmentFactors,
   getFieldDisplayValues,
@@ -10,23 +9,23 @@ import {
   renderMarkdown,
 } from '@grafana/data';
 import { sceneUtils } from '@grafana/scenes';
-import { BarGauge, BigValue, TimeSeries, VizRepeater, useTheme2 } from '@grafana/ui';
+import { BigValue, TimeSeries, VizRepeater, useTheme2 } from '@grafana/ui';
 import { TableNG } from '@grafana/ui/unstable';
 
 const isEmpty = (data) => !data.series.some((frame) => frame.length > 0);
 
-function NoData({ data, fieldConfig }) {
+function NoData({ data, fieldConfig, title }) {
   const failed = data.errors?.[0] ?? data.error;
   return (
-    <div style={{ display: 'flex', alignItems: 'center', justifyContent: 'center', height: '100%' }}>
+    <div data-empty-panel={title} style={{ display: 'flex', alignItems: 'center', justifyContent: 'center', height: '100%' }}>
       {failed ? failed.message : fieldConfig?.defaults.noValue || 'No data'}
     </div>
   );
 }
 
-function Chart({ data, width, height, options, timeRange, timeZone, fieldConfig }) {
+function Chart({ data, width, height, options, timeRange, timeZone, fieldConfig, title }) {
   if (isEmpty(data)) {
-    return <NoData data={data} fieldConfig={fieldConfig} />;
+    return <NoData data={data} fieldConfig={fieldConfig} title={title} />;
   }
   return (
     <TimeSeries
@@ -36,61 +35,31 @@ function Chart({ data, width, height, options, timeRange, timeZone, fieldConfig 
   );
 }
 
-function useValues({ data, options, fieldConfig, replaceVariables, timeZone }, sparkline) {
+function Stat({ data, width, height, options, fieldConfig, replaceVariables, timeZone, renderCounter }) {
   const theme = useTheme2();
-  return () =>
+  const getValues = () =>
     getFieldDisplayValues({
-      fieldConfig, reduceOptions: options.reduceOptions, replaceVariables, theme, data: data.series,
-      sparkline, timeZone,
+      fieldConfig, reduceOptions: options.reduceOptions, replaceVariables, theme, data: data.series, timeZone,
     });
-}
-
-function Stat(props) {
-  const { width, height, options, data, renderCounter } = props;
-  const theme = useTheme2();
-  const getValues = useValues(props, options.graphMode !== 'none');
   return (
     <VizRepeater
       getValues={getValues} width={width} height={height} source={data} renderCounter={renderCounter}
-      orientation={options.orientation} autoGrid itemSpacing={3}
-      getAlignmentFactors={getDisplayValueAlignmentFactors}
+      orientation={options.orientation} autoGrid itemSpacing={3} getAlignmentFactors={getDisplayValueAlignmentFactors}
       renderValue={({ value, width, height, count, alignmentFactors }) => (
         <BigValue
-          value={value.display} sparkline={value.sparkline} width={width} height={height} count={count}
-          theme={theme} colorMode={options.colorMode} graphMode={options.graphMode} text={options.text}
-          justifyMode={options.justifyMode} textMode={options.textMode} wideLayout={options.wideLayout}
-          alignmentFactors={alignmentFactors}
+          value={value.display} width={width} height={height} count={count} theme={theme} text={options.text}
+          colorMode={options.colorMode} graphMode={options.graphMode} justifyMode={options.justifyMode}
+          textMode={options.textMode} wideLayout={options.wideLayout} alignmentFactors={alignmentFactors}
         />
       )}
     />
   );
 }
 
-function Bars(props) {
-  const { width, height, options, data, renderCounter } = props;
-  const theme = useTheme2();
-  const getValues = useValues(props, false);
-  return (
-    <VizRepeater
-      getValues={getValues} width={width} height={height} source={data} renderCounter={renderCounter}
-      orientation={VizOrientation.Horizontal} itemSpacing={8} maxVizHeight={options.maxVizHeight}
-      getAlignmentFactors={getDisplayValueAlignmentFactors}
-      renderValue={({ value, width, height, alignmentFactors, orientation }) => (
-        <BarGauge
-          value={value.display} field={value.field} display={value.view?.getFieldDisplayProcessor(value.colIndex)}
-          width={width} height={height} orientation={orientation} theme={theme} alignmentFactors={alignmentFactors}
-          displayMode={options.displayMode} showUnfilled={options.showUnfilled} itemSpacing={8} lcdCellWidth={12}
-          valueDisplayMode={options.valueMode}
-        />
-      )}
-    />
-  );
-}
-
-function Rows({ data, width, height, options, fieldConfig, timeRange }) {
+function Rows({ data, width, height, options, fieldConfig, timeRange, title }) {
   useMemo(() => cacheFieldDisplayNames(data.series), [data.series]);
   if (isEmpty(data)) {
-    return <NoData data={data} fieldConfig={fieldConfig} />;
+    return <NoData data={data} fieldConfig={fieldConfig} title={title} />;
   }
   return (
     <TableNG
@@ -119,7 +88,7 @@ const CUSTOM = {
 };
 
 export function registerPanels() {
-  const panels = { timeseries: Chart, stat: Stat, bargauge: Bars, table: Rows, text: Words };
+  const panels = { timeseries: Chart, stat: Stat, table: Rows, text: Words };
   for (const [pluginId, component] of Object.entries(panels)) {
     const plugin = new PanelPlugin(component).useFieldConfig({
       useCustomConfig: (builder) => {

@@ -3,7 +3,7 @@
 //   node render.mjs ORDER.json
 //
 // ORDER: {chromium, prometheus, scrapeSeconds, range: {from, to}, width, libraries, boards: [{file, picture}]}.
-// Writes the pictures, and to standard output one line of JSON per dashboard: {file, panels, asked, messages}.
+// Writes the pictures, and to standard output one line of JSON per dashboard: {file, panels, empty, asked, messages}.
 import { createServer } from 'node:http';
 import { readFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
@@ -20,6 +20,8 @@ const PAGE = `<!doctype html><meta charset="utf-8"><link rel="icon" href="data:,
 .dashboard-title { font-size: 20px; margin: 4px 0 0 }</style>
 <script>window.__grafana_public_path__ = '/public/';</script>
 <div id="root"></div><script src="/page.js"></script>`;
+// Of the libraries: that no Grafana server introduced itself, and for each file that isn't there a second complaint.
+const HARMLESS = /grafanaBootData|Failed to load resource/;
 const ROW = 38; // pixels of Grafana's grid, the gap included
 const PATIENCE = 15_000; // milliseconds until a dashboard has to be drawn
 const TOP = 120; // title and variables
@@ -49,6 +51,7 @@ async function bundle() {
 
 // Where the libraries expect Grafana's server to keep icons and fonts, and where they lie here.
 const STATIC = [
+  [/^.*\/angle-double-left\.svg$/, '@grafana/ui/dist/public/img/icons/unicons/angle-left.svg'], // the one that it lacks
   [/^\/public\/build\/img\//, '@grafana/ui/dist/public/img/'],
   [/^\/public\/fonts\/inter\/Inter-Regular\.woff2$/, '@fontsource/inter/files/inter-latin-400-normal.woff2'],
   [/^\/public\/fonts\/inter\/Inter-Medium\.woff2$/, '@fontsource/inter/files/inter-latin-500-normal.woff2'],
@@ -79,7 +82,7 @@ async function draw(browser, url, { file, picture }) {
   const messages = [];
   page.on('response', (response) => response.ok() || messages.push(`${response.status()} ${response.url()}`));
   page.on('pageerror', (error) => messages.push(String(error)));
-  page.on('console', (message) => message.type() === 'error' && messages.push(message.text()));
+  page.on('console', (message) => message.type() === 'error' && !HARMLESS.test(message.text()) && messages.push(message.text()));
   const height = TOP + ROW * Math.max(...dashboard.panels.map(({ gridPos: { y, h } }) => y + h));
   await page.setViewport({ width: order.width, height });
   await page.goto(url);
@@ -91,9 +94,8 @@ async function draw(browser, url, { file, picture }) {
   await new Promise((resolve) => setTimeout(resolve, 1500)); // legends and tables take a moment to find their size
   await page.screenshot({ path: picture, optimizeForSpeed: false });
   const report = await page.evaluate(() => window.report());
-  const text = await page.evaluate(() => document.body.innerText);
   await page.close();
-  return { file, ...report, noData: text.includes('No data'), messages };
+  return { file, ...report, messages };
 }
 
 const server = await serve(await bundle());

@@ -19,8 +19,8 @@ pgque_queue_depth{engine="sparse",database="shop",queue="orders"} 7
 pgque_queue_depth{engine="sparse",database="shop",queue="parcels"} 0
 pgque_queue_health_status{engine="sparse",database="shop",queue="orders"} 1
 pgque_queue_health_status{engine="sparse",database="shop",queue="parcels"} 0
-pgque_queue_health_state{engine="sparse",database="shop",queue="orders",check="no_consumers",state="ok"} 0
-pgque_queue_health_state{engine="sparse",database="shop",queue="orders",check="no_consumers",state="warning"} 1
+pgque_queue_health_state{engine="sparse",database="shop",queue="orders",check="paused",state="ok"} 0
+pgque_queue_health_state{engine="sparse",database="shop",queue="orders",check="paused",state="warning"} 1
 pgque_consumer_lag_seconds{engine="sparse",database="shop",queue="orders",consumer="fulfilment"} 30
 pgque_consumer_pending_events{engine="sparse",database="shop",queue="orders",consumer="fulfilment"} 7
 pgque_up{database="shop"} 1
@@ -34,14 +34,14 @@ def watched_demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedDe
         embedded_bindir()
     except UserError as error:
         pytest.skip(str(error))
-    with sparse_service() as address:
+    with SparseService() as address:
         jobs = {"replica": ["demo"], "sparse": [address]}
         folder = tmp_path_factory.mktemp("watched-demo")
         with run_watched_demo(folder, scrape_interval="1s", jobs=jobs) as watched:
             yield watched
 
 
-class sparse_service:
+class SparseService:
     """Serves SPARSE_ENGINE within its block."""
 
     def __enter__(self) -> str:

@@ -116,7 +116,7 @@ def test_replicas_are_not_counted_twice(watched_demo: WatchedDemo) -> None:
     both = "count(count by (job) (pgque_queue_depth)) == 3"
     watched_demo.prometheus.wait_for(both)
     watched_demo.prometheus.wait_for(numbers["pgque-overview", "Critical queues"].filled_in(ALL) + " == 1")
-    assert stat("Databases that don't answer") == 0
+    assert stat("Unreachable databases") == 0
     assert stat("Queues with a warning", queue="orders") == 1  # the other engine's
     waiting = watched_demo.prometheus.value('max(pgque_queue_depth{engine="sparse"})')
     assert waiting == 7

@@ -27,6 +27,7 @@ DPKG_STATUS = Path("/var/lib/dpkg/status")
 PROGRAMS = {
     "prometheus": "prometheus",
     "promtool": "prometheus",
+    "chromium": "chromium",
     "prometheus-alertmanager": "prometheus-alertmanager",
     "amtool": "prometheus-alertmanager",
     "pgbouncer": "pgbouncer",
