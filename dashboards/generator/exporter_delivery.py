@@ -23,6 +23,8 @@ FRESH: Steps = ((None, "green"), (60, "orange"), (120, "red"))
 NO_PUSH = "Nothing is pushed over OTLP"
 
 BY_INSTANCE = "job, instance"
+# Of a process that is gone: what it was, if it ran in the time on show.
+BUILD = f"pgque_exporter_build_info or on ({BY_INSTANCE}) last_over_time(pgque_exporter_build_info[$__range])"
 POINTS = {
     "sent": "pgque_exporter_otlp_points_sent_total",
     "rejected": "pgque_exporter_otlp_points_rejected_total",
@@ -52,6 +54,7 @@ def _by_database(metric: str, by: str = "database") -> str:
 def build() -> Dashboard:
     durations = _by_database("pgque_exporter_poll_duration_seconds_bucket", "le, database")
     requests = _service_rate("pgque_exporter_otlp_request_duration_seconds_bucket", "le, result")
+    late = _service_rate("pgque_exporter_event_loop_lag_seconds_bucket", "le, instance")
     unaccounted = " - ".join(
         [
             "sum(pgque_exporter_otlp_points_polled_total)",
@@ -129,7 +132,9 @@ def build() -> Dashboard:
                     rows(
                         7,
                         "Which services run?",
-                        "Every process that Prometheus scrapes. Push: which of several replicas pushes.",
+                        "Every process that Prometheus scrapes, or did in the time on show. Configuration and"
+                        " access: are their files in use as they are now? Push: which of several replicas"
+                        " pushes.",
                         [
                             Column("Instance", "instance"),
                             Column("Job", "job"),
@@ -138,7 +143,7 @@ def build() -> Dashboard:
                             Column(
                                 "Scrape",
                                 expr=f"max by ({BY_INSTANCE}, version, python_version)"
-                                f" (pgque_exporter_build_info) * on ({BY_INSTANCE}) group_left ()"
+                                f" ({BUILD}) * on ({BY_INSTANCE}) group_left ()"
                                 f" max by ({BY_INSTANCE}) (up)",
                                 mappings=named(UP),
                                 width=90,
@@ -168,6 +173,13 @@ def build() -> Dashboard:
                                 width=110,
                             ),
                             Column(
+                                "Access",
+                                expr=_service("pgque_exporter_web_config_reload_success"),
+                                mappings=named(AGREED),
+                                width=90,
+                                none="open",
+                            ),
+                            Column(
                                 "Push",
                                 expr=_service("pgque_exporter_leader"),
                                 mappings=named(LEADS),
@@ -186,8 +198,13 @@ def build() -> Dashboard:
                     chart(
                         8,
                         "Is the data fresh?",
-                        "Age of the data of each database.",
-                        {"{{database}}": q.database("pgque_snapshot_age_seconds")},
+                        "Age of each database's data, and time since its last successful poll, which goes"
+                        " on when there is no data any more.",
+                        {
+                            "{{database}} data": q.database("pgque_snapshot_age_seconds"),
+                            "{{database}} last poll": "time()"
+                            f" - {q.database('pgque_last_success_timestamp_seconds')}",
+                        },
                         "s",
                         narrow=True,
                     ),
@@ -285,9 +302,10 @@ def build() -> Dashboard:
                     ),
                     chart(
                         16,
-                        "How long ago was the last good poll?",
-                        "Time since the last successful poll, also while the database doesn't answer.",
-                        {"{{database}}": f"time() - {q.database('pgque_last_success_timestamp_seconds')}"},
+                        "Is the service itself late?",
+                        "By how much the slowest of a hundred looks found the service's event loop late: all"
+                        " that it does is late by as much.",
+                        {"{{instance}} p99": f"histogram_quantile(0.99, {late})"},
                         "s",
                         narrow=True,
                     ),

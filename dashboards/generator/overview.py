@@ -180,9 +180,9 @@ def build() -> Dashboard:
                     chart(
                         11,
                         "Is it getting better?",
-                        "Seconds of lag that are added in a second: 1 stands still, 0 keeps its distance,"
-                        " below 0 catches up.",
-                        {"{{queue}} / {{consumer}}": q.VELOCITY},
+                        "Seconds of lag that are added in a second, of the ten worst: 1 stands still, 0 keeps"
+                        " its distance, below 0 catches up.",
+                        {"{{queue}} / {{consumer}}": f"topk(10, {q.VELOCITY})"},
                         "suffix:s/s",
                         steps=FALLS_BEHIND,
                         least=None,
@@ -197,14 +197,15 @@ def build() -> Dashboard:
                     chart(
                         12,
                         "How much is waiting?",
-                        "Events that the slowest consumer of a queue still has to process (upper bound).",
+                        "Events that the slowest consumer still has to process, of the ten longest queues"
+                        " (upper bound).",
                         {"{{queue}}": f"topk(10, {q.DEPTH})"},
                     ),
                     chart(
                         13,
                         "How much is sent?",
-                        "Events sent to each queue. Redelivered ones count again.",
-                        {"{{queue}}": q.SENT},
+                        "Events sent to the ten busiest queues. Redelivered ones count again.",
+                        {"{{queue}}": f"topk(10, {q.SENT})"},
                         "eps",
                         stacked=True,
                     ),

@@ -103,7 +103,9 @@ def _variable(name: str, *, hidden: bool) -> dashboard.QueryVariable:
 
 def _alerts() -> dashboard.AnnotationQuery:
     """Firing alerts of what is on show, as marks in every chart."""
-    expr = 'ALERTS{alertstate="firing",alertname=~"PgQue.*",database=~"$database|",queue=~"$queue|"}'
+    # The watchdog fires all the time. An alert on a whole database or service has no queue.
+    names = 'alertstate="firing",alertname=~"PgQue.*",alertname!="PgQueWatchdog"'
+    expr = f'ALERTS{{{names},database=~"$database|",queue=~"$queue|"}}'
     return (
         dashboard.AnnotationQuery()
         .name("Alerts")

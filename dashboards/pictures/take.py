@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -100,6 +101,7 @@ def main() -> int:
     except Unavailable as error:
         print(f"no pictures: {error}", file=sys.stderr)
         return 2
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # by way of everything that is to be ended
     PICTURES.mkdir(parents=True, exist_ok=True)
     wrong: list[str] = []
     with (

@@ -15,7 +15,8 @@ from tests.support.processes import wait_for
 WITHOUT_AN_ANSWER = {
     ("pgque-exporter-delivery", 7, "D"): "the demo is configured by its environment, without a file",
     ("pgque-exporter-delivery", 7, "E"): "the same",
-    ("pgque-exporter-delivery", 7, "F"): "the demo's service is alone and needs no leader",
+    ("pgque-exporter-delivery", 7, "F"): "the demo's pages are open to all on this machine",
+    ("pgque-exporter-delivery", 7, "G"): "the demo's service is alone and needs no leader",
     ("pgque-ticker-rotation", 8, "B"): "the demo drives its queues itself, without pg_cron",
 }
 ALL = {
