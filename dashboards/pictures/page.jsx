@@ -105,7 +105,8 @@ function reportOn(scene, dashboard) {
     };
   });
   const empty = [...document.querySelectorAll('[data-empty-panel]')].map((panel) => panel.dataset.emptyPanel);
-  return { panels, empty, asked, settled: panels.every(({ state }) => state === 'Done' || state === 'Error') };
+  const links = [...document.querySelectorAll('a[href*="/d/"]')].map((link) => link.getAttribute('href'));
+  return { panels, empty, links, asked, settled: panels.every(({ state }) => state === 'Done' || state === 'Error') };
 }
 
 window.draw = async ({ dashboard, prometheus, scrapeSeconds, range, dark }) => {

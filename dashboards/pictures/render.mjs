@@ -3,7 +3,7 @@
 //   node render.mjs ORDER.json
 //
 // ORDER: {chromium, prometheus, scrapeSeconds, range: {from, to}, width, libraries, boards: [{file, picture}]}.
-// Writes the pictures, and to standard output one line of JSON per dashboard: {file, panels, empty, asked, messages}.
+// Writes the pictures, and to standard output one line of JSON per dashboard: {file, panels, empty, links, asked, messages}.
 import { createServer } from 'node:http';
 import { readFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';

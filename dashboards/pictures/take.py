@@ -34,9 +34,10 @@ SCRAPE_SECONDS = 5
 
 @dataclass(frozen=True)
 class Drawn:
-    """One dashboard's picture, and what went wrong in it."""
+    """One dashboard's picture, where links in it lead, and what went wrong."""
 
     picture: Path
+    links: Sequence[str]
     problems: Sequence[str]
 
 
@@ -73,7 +74,8 @@ def draw(
             check=True,
         )
     for board, line in zip(chosen, result.stdout.splitlines(), strict=True):
-        yield Drawn(folder / f"{board.uid}.png", problems(board, json.loads(line)))
+        report = json.loads(line)
+        yield Drawn(folder / f"{board.uid}.png", report["links"], problems(board, report))
 
 
 def problems(board: Board, report: Any) -> list[str]:

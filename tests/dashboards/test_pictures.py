@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
@@ -51,6 +52,9 @@ def test_panels_are_drawn_and_those_that_fail_are_named(watched_demo: WatchedDem
     drawn = list(draw([BOARD, Board(broken)], tmp_path, prometheus=url, scrape_seconds=1, minutes=2))
     assert drawn[0].problems == []
     assert drawn[0].picture.read_bytes().startswith(b"\x89PNG")
+    links = [dict(parse_qsl(urlsplit(link).query)) for link in drawn[0].links]
+    narrowed = {"var-datasource": "prometheus", "var-database": "shop", "var-queue": "webhooks"}
+    assert any(narrowed.items() <= link.items() and {"from", "to"} <= link.keys() for link in links), links
     found = "\n".join(drawn[1].problems)
     assert "broken, panel 9 (How much fails?): nothing to show" in found
     assert "broken, panel 10 (How much dies?): " in found
