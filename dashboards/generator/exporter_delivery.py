@@ -25,6 +25,8 @@ NO_PUSH = "Nothing is pushed over OTLP"
 BY_INSTANCE = "job, instance"
 # Of a process that is gone: what it was, if it ran in the time on show.
 BUILD = f"pgque_exporter_build_info or on ({BY_INSTANCE}) last_over_time(pgque_exporter_build_info[$__range])"
+ARCHIVE = "pgque_exporter_archive_points"
+POLLED = "pgque_exporter_otlp_points_polled_total"
 POINTS = {
     "sent": "pgque_exporter_otlp_points_sent_total",
     "rejected": "pgque_exporter_otlp_points_rejected_total",
@@ -46,6 +48,11 @@ def _service_rate(metric: str, by: str = BY_INSTANCE) -> str:
     return f"sum by ({by}) (rate({metric}[$__rate_interval]))"
 
 
+def _grown(metric: str) -> str:
+    """By how much a counter of each process grew in the time on show."""
+    return f"sum by ({BY_INSTANCE}) (increase({metric}[$__range]))"
+
+
 def _by_database(metric: str, by: str = "database") -> str:
     """A counter of the service, per second; of each database."""
     return f"sum by ({by}) (rate({metric}{{{q.DATABASE}}}[$__rate_interval]))"
@@ -57,7 +64,7 @@ def build() -> Dashboard:
     late = _service_rate("pgque_exporter_event_loop_lag_seconds_bucket", "le, instance")
     unaccounted = " - ".join(
         [
-            "sum(pgque_exporter_otlp_points_polled_total)",
+            f"sum({POLLED})",
             *(f"sum({metric})" for metric in POINTS.values()),
             "sum(pgque_exporter_otlp_queue_points)",
         ]
@@ -272,6 +279,53 @@ def build() -> Dashboard:
                         no_value=NO_PUSH,
                         narrow=True,
                     ),
+                ],
+            ),
+            Row(
+                6,
+                [
+                    rows(
+                        17,
+                        "Where is every point?",
+                        "Points of each process in the time on show, and those that wait now. What was taken"
+                        " in is sent, refused, given up or waits; of the archive: written, missing or waits.",
+                        [
+                            Column("Instance", "instance"),
+                            Column("Job", "job"),
+                            Column("To push", expr=_grown(POLLED), decimals=0, none="no push"),
+                            Column("Sent", expr=_grown(POINTS["sent"]), decimals=0),
+                            Column(
+                                "Refused", expr=_grown(POINTS["rejected"]), decimals=0, steps=GOOD_IS_ZERO
+                            ),
+                            Column(
+                                "Given up", expr=_grown(POINTS["dropped"]), decimals=0, steps=GOOD_IS_ZERO
+                            ),
+                            Column("Wait", expr=_service("pgque_exporter_otlp_queue_points"), decimals=0),
+                            Column(
+                                "To archive", expr=_grown(f"{ARCHIVE}_polled_total"), decimals=0, none="none"
+                            ),
+                            Column("Written", expr=_grown(f"{ARCHIVE}_written_total"), decimals=0),
+                            Column(
+                                "Missing",
+                                expr=_grown(f"{ARCHIVE}_dropped_total"),
+                                decimals=0,
+                                steps=GOOD_IS_ZERO,
+                            ),
+                            Column(
+                                "Archive size",
+                                expr=_service("pgque_exporter_archive_size_bytes"),
+                                unit="bytes",
+                            ),
+                            Column(
+                                "Files deleted",
+                                expr=_grown("pgque_exporter_archive_files_deleted_total"),
+                                decimals=0,
+                            ),
+                        ],
+                        sort_by="Instance",
+                        descending=False,
+                        no_value="Nothing is pushed or archived",
+                    )
                 ],
             ),
             Row(

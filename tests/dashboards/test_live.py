@@ -17,6 +17,7 @@ WITHOUT_AN_ANSWER = {
     ("pgque-exporter-delivery", 7, "E"): "the same",
     ("pgque-exporter-delivery", 7, "F"): "the demo's pages are open to all on this machine",
     ("pgque-exporter-delivery", 7, "G"): "the demo's service is alone and needs no leader",
+    **{("pgque-exporter-delivery", 17, letter): "the demo's service keeps no archive" for letter in "FGHIJ"},
     ("pgque-ticker-rotation", 8, "B"): "the demo drives its queues itself, without pg_cron",
 }
 ALL = {
