@@ -18,7 +18,7 @@ from dashboards.generator.panels import (
     stat_panel,
 )
 
-UNINSTRUMENTED = "Needs the pack's instrumentation"
+UNINSTRUMENTED = "Not reported: it needs the pack's instrumentation"
 
 
 def build() -> Dashboard:
@@ -79,7 +79,7 @@ def build() -> Dashboard:
                         f"sum({q.consumer_rate('pgque_message_nacked_total')}) / (sum({q.ACKED}) > 0)",
                         "percentunit",
                         decimals=1,
-                        no_value="not counted",
+                        no_value="not reported",
                     ),
                 ],
             ),
@@ -138,7 +138,7 @@ def build() -> Dashboard:
                         "Time since its oldest open batch was taken; no line while none is open.",
                         {consumer: q.consumer("pgque_consumer_open_batch_age_seconds")},
                         "s",
-                        no_value="No batch is open",
+                        no_value="No open batch is reported",
                         narrow=True,
                     ),
                     chart(
@@ -157,7 +157,7 @@ def build() -> Dashboard:
                         {consumer: f"clamp_max({q.PERIOD_USED}, 2)"},
                         "percentunit",
                         steps=SHARE_OF_PERIOD,
-                        no_value="This engine doesn't rotate",
+                        no_value="No rotation is reported",
                         narrow=True,
                     ),
                 ],
@@ -216,7 +216,7 @@ def build() -> Dashboard:
                             Column("Since", expr=q.SINCE_OK, unit="s", decimals=0, width=130, none="before"),
                         ],
                         sort_by="State",
-                        no_value="Every check is ok",
+                        no_value="No check reports trouble",
                     )
                 ],
             ),

@@ -18,8 +18,8 @@ from dashboards.generator.panels import (
     words,
 )
 
-UNINSTRUMENTED = "Needs the pack's instrumentation"
-NONE_KEPT = "This engine keeps none"
+UNINSTRUMENTED = "Not reported: it needs the pack's instrumentation"
+NONE_KEPT = "None are reported"
 SHARE: Steps = ((None, "green"), (0.05, "orange"), (0.2, "red"))
 RETRIES = q.queue("pgque_message_retry_waiting")
 LETTERS = q.queue("pgque_message_dead_lettered")
@@ -58,7 +58,7 @@ def build() -> Dashboard:
                         "Retries waiting",
                         "Events that wait for their next delivery (counted up to 2,000 a queue).",
                         f"sum({RETRIES})",
-                        no_value="none kept",
+                        no_value="not reported",
                     ),
                     stat_panel(
                         2,
@@ -67,7 +67,7 @@ def build() -> Dashboard:
                         f"sum(max by ({q.BY_QUEUE}) (pgque_queue_health_state{{{q.QUEUE},"
                         'check="retry_overdue",state="ok"}) == bool 0)',
                         steps=CAUTION_ABOVE_ZERO,
-                        no_value="none kept",
+                        no_value="not reported",
                     ),
                     stat_panel(
                         3,
@@ -77,7 +77,7 @@ def build() -> Dashboard:
                         "percentunit",
                         steps=SHARE,
                         decimals=1,
-                        no_value="not counted",
+                        no_value="not reported",
                     ),
                     stat_panel(
                         4,
@@ -85,7 +85,7 @@ def build() -> Dashboard:
                         "Events given up on, and neither replayed nor purged (counted up to 2,000 a queue).",
                         f"sum({LETTERS})",
                         steps=CAUTION_ABOVE_ZERO,
-                        no_value="none kept",
+                        no_value="not reported",
                     ),
                     stat_panel(
                         5,
@@ -93,7 +93,7 @@ def build() -> Dashboard:
                         "Events that consumers gave up on in the time on show, replayed ones included.",
                         f"sum({q.consumer_increase('pgque_message_dead_lettered_total')})",
                         decimals=0,
-                        no_value="not counted",
+                        no_value="not reported",
                     ),
                     stat_panel(
                         6,
@@ -102,7 +102,7 @@ def build() -> Dashboard:
                         f"sum(max by ({q.BY_QUEUE}) (pgque_queue_health_state{{{q.QUEUE},"
                         'check="dlq_health",state="ok"}) == bool 0)',
                         steps=CAUTION_ABOVE_ZERO,
-                        no_value="none kept",
+                        no_value="not reported",
                     ),
                 ],
             ),
@@ -236,7 +236,7 @@ def build() -> Dashboard:
                             Column("Since", expr=q.SINCE_OK, unit="s", decimals=0, width=130, none="before"),
                         ],
                         sort_by="State",
-                        no_value="Every check is ok",
+                        no_value="No check reports trouble",
                     )
                 ],
             ),

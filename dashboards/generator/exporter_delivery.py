@@ -20,7 +20,7 @@ UP = {0: ("down", "red"), 1: ("up", "green")}
 AGREED = {0: ("refused", "red"), 1: ("in use", "green")}
 LEADS = {0: ("waits", "blue"), 1: ("leads", "green")}
 FRESH: Steps = ((None, "green"), (60, "orange"), (120, "red"))
-NO_PUSH = "Nothing is pushed over OTLP"
+NO_PUSH = "No push is reported"
 
 BY_INSTANCE = "job, instance"
 # Of a process that is gone: what it was, if it ran in the time on show.
@@ -120,7 +120,7 @@ def build() -> Dashboard:
                         " + sum(increase(pgque_exporter_otlp_points_dropped_total[$__range]))",
                         steps=GOOD_IS_ZERO,
                         decimals=0,
-                        no_value="no push",
+                        no_value="not reported",
                     ),
                     stat_panel(
                         6,
@@ -129,7 +129,7 @@ def build() -> Dashboard:
                         " balance: this is 0.",
                         unaccounted,
                         steps=((None, "red"), (0, "green"), (1, "red")),
-                        no_value="no push",
+                        no_value="not reported",
                     ),
                 ],
             ),
@@ -324,7 +324,7 @@ def build() -> Dashboard:
                         ],
                         sort_by="Instance",
                         descending=False,
-                        no_value="Nothing is pushed or archived",
+                        no_value="Neither push nor archive is reported",
                     )
                 ],
             ),
@@ -351,7 +351,7 @@ def build() -> Dashboard:
                             "{{database}}": "max by (engine, database)"
                             f" (pgque_instrumentation_log_rows{{{q.DATABASE}}})"
                         },
-                        no_value="Nothing is instrumented",
+                        no_value="No instrumentation is reported",
                         narrow=True,
                     ),
                     chart(

@@ -36,6 +36,7 @@ SHARE_OF_PERIOD: Steps = ((None, "green"), (0.5, "orange"), (1, "red"))
 SECONDS_LEFT: Steps = ((None, "red"), (300, "orange"), (3600, "green"))
 FALLS_BEHIND: Steps = ((None, "green"), (0.05, "orange"), (0.9, "red"))
 
+GREY = "#6e7687"
 STATUS = {0: ("ok", "green"), 1: ("warning", "orange"), 2: ("critical", "red"), -1: ("unknown", "purple")}
 YES_NO = {0: ("no", "green"), 1: ("yes", "orange")}
 
@@ -69,7 +70,8 @@ def stat_panel(
     """One number, as it is now; what its colour judges fills the panel."""
     panel = _common(stat.Panel(), number, title, description, unit, no_value)
     panel.with_target(query("A", expr, "__auto", instant=True))
-    panel.thresholds(thresholds(steps or PLAIN)).color_scheme(_by_thresholds()).mappings(list(mappings))
+    panel.thresholds(thresholds(steps or PLAIN)).color_scheme(_by_thresholds())
+    panel.mappings([*mappings, _unknown(no_value)])
     mode = common_model.BigValueColorMode
     panel.color_mode(mode.BACKGROUND if steps or mappings else mode.VALUE)
     panel.graph_mode(common_model.BigValueGraphMode.NONE)
@@ -269,6 +271,14 @@ def named(values: Mapping[int, tuple[str, str]]) -> list[model.ValueMapping]:
     """Values that are shown as words, in a colour."""
     results = {str(value): _result(words_, colour) for value, (words_, colour) in values.items()}
     return [model.ValueMap(results)]
+
+
+def _unknown(words_: str) -> model.ValueMapping:
+    """What isn't known is neither good nor bad, and must not look like the lowest threshold."""
+    options = model.DashboardSpecialValueMapOptions(
+        model.SpecialValueMatch.NULL_AND_NAN, _result(words_, GREY)
+    )
+    return model.SpecialValueMap(options)
 
 
 def never(words_: str, colour: str, at_zero: tuple[str, str] | None = None) -> list[model.ValueMapping]:

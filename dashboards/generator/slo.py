@@ -11,7 +11,7 @@ from dashboards.generator import queries as q
 from dashboards.generator.page import Row, page
 from dashboards.generator.panels import Column, Steps, chart, rows, stat_panel
 
-NO_RULES = "Load the rules in alerts/rules"
+NO_RULES = "Not recorded: it needs the rules in alerts/rules"
 BUDGET: Steps = ((None, "red"), (0, "orange"), (0.25, "green"))
 BURN: Steps = ((None, "green"), (1, "orange"), (14.4, "red"))
 KEPT: Steps = ((None, "red"), (0.95, "orange"), (0.99, "green"))
@@ -54,7 +54,7 @@ def build() -> Dashboard:
                         " the strictest of those on show.",
                         f"max({_recorded('objective')})",
                         "percentunit",
-                        no_value=NO_RULES,
+                        no_value="not recorded",
                     ),
                     stat_panel(
                         2,
@@ -63,7 +63,7 @@ def build() -> Dashboard:
                         f"min({MONTH})",
                         "percentunit",
                         steps=KEPT,
-                        no_value=NO_RULES,
+                        no_value="not recorded",
                         decimals=2,
                     ),
                     stat_panel(
@@ -74,7 +74,7 @@ def build() -> Dashboard:
                         f"min({LEFT})",
                         "percentunit",
                         steps=BUDGET,
-                        no_value=NO_RULES,
+                        no_value="not recorded",
                         decimals=0,
                     ),
                     stat_panel(
@@ -83,7 +83,7 @@ def build() -> Dashboard:
                         "Consumers whose error budget is spent.",
                         q.count(f"({LEFT})", "< bool 0"),
                         steps=((None, "green"), (1, "red")),
-                        no_value=NO_RULES,
+                        no_value="not recorded",
                     ),
                     stat_panel(
                         5,
@@ -92,7 +92,7 @@ def build() -> Dashboard:
                         " hour and in the last five minutes: 2 % of it in an hour. This pages.",
                         f"sum(({_burn('1h')} > bool 14.4) * ({_burn('5m')} > bool 14.4))",
                         steps=((None, "green"), (1, "red")),
-                        no_value=NO_RULES,
+                        no_value="not recorded",
                     ),
                     stat_panel(
                         6,
@@ -100,7 +100,7 @@ def build() -> Dashboard:
                         "Consumers whose lag is above their threshold at this moment.",
                         f"sum({q.LAG} > bool {_recorded('threshold_seconds')})",
                         steps=((None, "green"), (1, "orange")),
-                        no_value=NO_RULES,
+                        no_value="not recorded",
                     ),
                 ],
             ),

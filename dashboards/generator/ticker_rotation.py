@@ -22,7 +22,7 @@ from dashboards.generator.panels import (
 
 TICK_AGE = q.queue("pgque_ticker_last_tick_age_seconds")
 ROTATION_AGE = q.queue("pgque_queue_rotation_age_seconds")
-NO_ROTATION = "This engine doesn't rotate"
+NO_ROTATION = "No rotation is reported"
 
 
 def _check(name: str) -> str:
@@ -67,7 +67,7 @@ def build() -> Dashboard:
                         "Consumers that lag behind for longer than the rotation period of their queue.",
                         q.count(f"({q.PERIOD_USED})", ">= bool 1"),
                         steps=GOOD_IS_ZERO,
-                        no_value="none can",
+                        no_value="not reported",
                     ),
                     stat_panel(
                         5,
@@ -75,7 +75,7 @@ def build() -> Dashboard:
                         "Queues that should have rotated long since. Their tables grow.",
                         f"sum({_check('rotation_health')})",
                         steps=GOOD_IS_ZERO,
-                        no_value="can't be",
+                        no_value="not reported",
                     ),
                     stat_panel(
                         6,
@@ -86,7 +86,7 @@ def build() -> Dashboard:
                         "s",
                         steps=SECONDS_LEFT,
                         mappings=never("not in sight", "green"),
-                        no_value="not in sight",
+                        no_value="not reported",
                     ),
                 ],
             ),

@@ -184,3 +184,15 @@ def test_what_is_mounted_finds_the_dashboards() -> None:
     assert source["type"] == "prometheus"
     variable = source["url"].removeprefix("$")
     assert f"-e {variable}=" in readme
+
+
+@each_board
+def test_a_stat_that_knows_nothing_is_grey(board: Board) -> None:
+    """Grafana would give it the colour of the lowest threshold, which often says that all is well."""
+    grey = set()
+    for panel in board.panels:
+        if panel["type"] == "stat":
+            (unknown,) = (m for m in panel["fieldConfig"]["defaults"]["mappings"] if m["type"] == "special")
+            assert unknown["options"]["match"] == "null+nan", panel["title"]
+            grey.add(unknown["options"]["result"]["color"])
+    assert len(grey) == 1
