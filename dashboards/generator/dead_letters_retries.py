@@ -64,8 +64,7 @@ def build() -> Dashboard:
                         2,
                         "Retries overdue",
                         "Queues with retries whose time has come, and which nobody brings back.",
-                        f"sum(max by ({q.BY_QUEUE}) (pgque_queue_health_state{{{q.QUEUE},"
-                        'check="retry_overdue",state="ok"}) == bool 0)',
+                        q.troubled("retry_overdue"),
                         steps=CAUTION_ABOVE_ZERO,
                         no_value="not reported",
                     ),
@@ -99,8 +98,7 @@ def build() -> Dashboard:
                         6,
                         "Queues with too many",
                         "Queues whose check of dead letters is at warning or critical.",
-                        f"sum(max by ({q.BY_QUEUE}) (pgque_queue_health_state{{{q.QUEUE},"
-                        'check="dlq_health",state="ok"}) == bool 0)',
+                        q.troubled("dlq_health"),
                         steps=CAUTION_ABOVE_ZERO,
                         no_value="not reported",
                     ),

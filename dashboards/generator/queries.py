@@ -61,6 +61,12 @@ def count(series: str, condition: str) -> str:
     return f"sum({series} {condition})"
 
 
+def troubled(check: str) -> str:
+    """How many queues have this check at warning or critical."""
+    states = f'{QUEUE},check="{check}",state=~"warning|critical"'
+    return f"sum(max by ({BY_QUEUE}) (pgque_queue_health_state{{{states}}}))"
+
+
 def of_its_queue(per_consumer: str, operator: str, per_queue: str) -> str:
     """A value of each consumer, put together with one of its queue."""
     return f"{per_consumer} {operator} on ({BY_QUEUE}) group_left () {per_queue}"

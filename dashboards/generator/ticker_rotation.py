@@ -25,12 +25,6 @@ ROTATION_AGE = q.queue("pgque_queue_rotation_age_seconds")
 NO_ROTATION = "No rotation is reported"
 
 
-def _check(name: str) -> str:
-    """1 for each queue of which this check isn't ok, 0 for the others."""
-    state = f'pgque_queue_health_state{{{q.QUEUE},check="{name}",state="ok"}}'
-    return f"max by ({q.BY_QUEUE}) ({state}) == bool 0"
-
-
 def build() -> Dashboard:
     return page(
         "pgque-ticker-rotation",
@@ -44,7 +38,7 @@ def build() -> Dashboard:
                         1,
                         "Stalled tickers",
                         "Queues whose ticks don't come, so that consumers see nothing new.",
-                        f"sum({_check('ticker_running')})",
+                        q.troubled("ticker_running"),
                         steps=GOOD_IS_ZERO,
                     ),
                     stat_panel(
@@ -73,7 +67,7 @@ def build() -> Dashboard:
                         5,
                         "Rotation overdue",
                         "Queues that should have rotated long since. Their tables grow.",
-                        f"sum({_check('rotation_health')})",
+                        q.troubled("rotation_health"),
                         steps=GOOD_IS_ZERO,
                         no_value="not reported",
                     ),
