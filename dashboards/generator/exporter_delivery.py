@@ -292,34 +292,42 @@ def build() -> Dashboard:
                         [
                             Column("Instance", "instance"),
                             Column("Job", "job"),
-                            Column("To push", expr=_grown(POLLED), decimals=0, none="no push"),
-                            Column("Sent", expr=_grown(POINTS["sent"]), decimals=0),
+                            Column("To push", expr=_grown(POLLED), decimals=0, none="no push", width=110),
+                            Column("Sent", expr=_grown(POINTS["sent"]), decimals=0, width=100),
                             Column(
                                 "Refused", expr=_grown(POINTS["rejected"]), decimals=0, steps=GOOD_IS_ZERO
                             ),
                             Column(
                                 "Given up", expr=_grown(POINTS["dropped"]), decimals=0, steps=GOOD_IS_ZERO
                             ),
-                            Column("Wait", expr=_service("pgque_exporter_otlp_queue_points"), decimals=0),
+                            Column(
+                                "Wait",
+                                expr=_service("pgque_exporter_otlp_queue_points"),
+                                decimals=0,
+                                width=100,
+                            ),
                             Column(
                                 "To archive", expr=_grown(f"{ARCHIVE}_polled_total"), decimals=0, none="none"
                             ),
-                            Column("Written", expr=_grown(f"{ARCHIVE}_written_total"), decimals=0),
+                            Column("Written", expr=_grown(f"{ARCHIVE}_written_total"), decimals=0, width=100),
                             Column(
                                 "Missing",
                                 expr=_grown(f"{ARCHIVE}_dropped_total"),
                                 decimals=0,
                                 steps=GOOD_IS_ZERO,
+                                width=100,
                             ),
                             Column(
                                 "Archive size",
                                 expr=_service("pgque_exporter_archive_size_bytes"),
                                 unit="bytes",
+                                width=120,
                             ),
                             Column(
                                 "Files deleted",
                                 expr=_grown("pgque_exporter_archive_files_deleted_total"),
                                 decimals=0,
+                                width=110,
                             ),
                         ],
                         sort_by="Instance",

@@ -111,7 +111,12 @@ def main() -> int:
         run_watched_demo(Path(folder), scrape_interval=f"{SCRAPE_SECONDS}s") as watched,
     ):
         print(f"The demo runs; its dashboards are drawn in {minutes} minutes.", flush=True)
-        time.sleep(minutes * 60)
+        end = time.monotonic() + minutes * 60
+        while time.monotonic() < end:
+            time.sleep(1)
+            if watched.demo.returncode is not None:
+                print(f"the demo has ended before{watched.demo.log_tail()}", file=sys.stderr)
+                return 1
         for drawn in draw(
             boards(),
             PICTURES,
