@@ -295,10 +295,18 @@ def build() -> Dashboard:
                             Column("To push", expr=_grown(POLLED), decimals=0, none="no push", width=110),
                             Column("Sent", expr=_grown(POINTS["sent"]), decimals=0, width=100),
                             Column(
-                                "Refused", expr=_grown(POINTS["rejected"]), decimals=0, steps=GOOD_IS_ZERO
+                                "Refused",
+                                expr=_grown(POINTS["rejected"]),
+                                decimals=0,
+                                steps=GOOD_IS_ZERO,
+                                width=100,
                             ),
                             Column(
-                                "Given up", expr=_grown(POINTS["dropped"]), decimals=0, steps=GOOD_IS_ZERO
+                                "Given up",
+                                expr=_grown(POINTS["dropped"]),
+                                decimals=0,
+                                steps=GOOD_IS_ZERO,
+                                width=100,
                             ),
                             Column(
                                 "Wait",
@@ -307,7 +315,11 @@ def build() -> Dashboard:
                                 width=100,
                             ),
                             Column(
-                                "To archive", expr=_grown(f"{ARCHIVE}_polled_total"), decimals=0, none="none"
+                                "To archive",
+                                expr=_grown(f"{ARCHIVE}_polled_total"),
+                                decimals=0,
+                                none="none",
+                                width=110,
                             ),
                             Column("Written", expr=_grown(f"{ARCHIVE}_written_total"), decimals=0, width=100),
                             Column(
