@@ -26,7 +26,7 @@ def _good(window: str) -> str:
 
 
 ALLOWED = f"(1 - {_recorded('objective')})"
-MONTH = f"({_good('30d')} or {_good('1d')})"  # the month is recorded from its first full hour on
+MONTH = _good("30d")
 
 
 def _burn(window: str) -> str:
