@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from dashboards.pictures.take import chromium, draw
-from tests.dashboards.test_live import answers
+from tests.dashboards.test_live import LONG_ENOUGH, answers
 from tests.support.dashboards import FOLDER, Board
 from tests.support.demo import WatchedDemo
 from tests.support.npm import grafana_libraries
@@ -38,7 +38,7 @@ def test_panels_are_drawn_and_those_that_fail_are_named(watched_demo: WatchedDem
     wait_for(
         lambda: all(answers(watched_demo, question) for question in BOARD.questions()),
         "something to show in every panel",
-        timeout=120,
+        timeout=LONG_ENOUGH,
     )
     content = json.loads(BOARD.path.read_text("utf-8"))
     panels = {panel["id"]: panel for panel in content["panels"]}
