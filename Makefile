@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint lock generate bench-sql bench-exporter bench-instrument bench-engine clean
+.PHONY: demo test lint lock generate pictures bench-sql bench-exporter bench-instrument bench-engine clean
 
 demo: $(VENV)/.demo
 	@exec $(BIN)/pgque-exporter demo
@@ -15,11 +15,16 @@ test: $(VENV)/.dev
 lint: $(VENV)/.dev
 	@exec $(BIN)/python tests/run.py --lint-only
 
-# Files made from other files: SQL install files, the metric tables in the docs, the alerts for Grafana.
+# Files made from other files: SQL install files, the metric tables in the docs, dashboards, alerts.
 generate: $(VENV)/.dev
 	$(BIN)/python sql/build.py
 	$(BIN)/python docs/build.py
+	$(BIN)/python dashboards/build.py
 	$(BIN)/python alerts/build.py
+
+# Every dashboard over some minutes of the demo, drawn by Grafana's libraries in a headless browser.
+pictures: $(VENV)/.dev
+	@exec $(BIN)/python dashboards/pictures/take.py
 
 # What a poll costs the database, beside the specification's SQL.
 bench-sql: $(VENV)/.dev

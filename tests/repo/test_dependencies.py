@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.support.wheels import WHEELS
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 SELF = PROJECT["project"]["name"]
+PICTURES = ROOT / "dashboards" / "pictures"
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
 
 each_lock = pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.name)
@@ -39,12 +41,14 @@ def pins(lock: str) -> dict[str, str]:
 
 def test_every_dependency_has_its_reason_and_no_other_has() -> None:
     document = (ROOT / "docs/dependencies.md").read_text("utf-8")
-    described = re.findall(r"^\| `([^`]+)` \| \S", document, re.MULTILINE)
+    named = re.findall(r"^\| (`[^|]+`) \| \S", document, re.MULTILINE)
+    described = [name for names in named for name in re.findall(r"`([^`]+)`", names)]
     build = [Requirement(text) for text in PROJECT["build-system"]["requires"]]
     extras = PROJECT["project"]["optional-dependencies"]
     used = {requirement.name for requirement in [*requirements(*extras), *build]}
     used |= {*PROGRAMS.values(), f"postgresql-{POSTGRES_VERSION}", *EXTENSIONS}
     used |= {wheel.package for wheel in WHEELS.values()}
+    used |= set(json.loads((PICTURES / "package.json").read_text("utf-8"))["dependencies"])
     assert sorted(described) == sorted(used)
 
 
@@ -64,6 +68,15 @@ def test_lock_files_pin_every_package_by_hash(lock: Path) -> None:
 def test_lock_files_leave_the_choice_of_an_index_to_the_reader(lock: Path) -> None:
     places = r"--(?:extra-)?index-url|--find-links|--trusted-host|https?://"
     assert re.findall(places, lock.read_text("utf-8")) == []
+
+
+def test_the_packages_of_npm_are_locked_with_their_hashes_and_from_any_registry() -> None:
+    wanted = json.loads((PICTURES / "package.json").read_text("utf-8"))["dependencies"]
+    packages = json.loads((PICTURES / "package-lock.json").read_text("utf-8"))["packages"]
+    del packages[""]
+    assert {name: packages[f"node_modules/{name}"]["version"] for name in wanted} == wanted
+    assert [name for name, package in packages.items() if "resolved" in package] == []
+    assert [name for name, package in packages.items() if "integrity" not in package] == []
 
 
 @pytest.mark.parametrize("extra", [lock.stem for lock in LOCKS])

@@ -28,6 +28,7 @@ KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 PROGRAMS = {
     "prometheus": "prometheus",
     "promtool": "prometheus",
+    "chromium": "chromium",
     "prometheus-alertmanager": "prometheus-alertmanager",
     "amtool": "prometheus-alertmanager",
     "pgbouncer": "pgbouncer",

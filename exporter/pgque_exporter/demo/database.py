@@ -39,12 +39,13 @@ class DemoDatabase:
 
 
 def set_up(cluster: Cluster, password: str) -> DemoDatabase:
-    """Create the database with engine, pack, roles, queues and consumers."""
+    """Create the database with engine, instrumented pack, roles, queues and consumers."""
     with psycopg.connect(cluster.dsn(), autocommit=True) as admin:
         admin.execute(f"create database {DATABASE}".encode())
     with psycopg.connect(cluster.dsn(DATABASE), autocommit=True) as owner:
         owner.execute(sqlfiles.engine_install_sql(ENGINE).encode())
         owner.execute(sqlfiles.pack_install_sql(ENGINE).encode())
+        owner.execute(sqlfiles.instrumentation_install_sql(ENGINE).encode())
         for statement in _ROLES:
             owner.execute(sql.SQL(statement).format(password=password))
         for story in STORIES:

@@ -1,0 +1,137 @@
+"""Draw every dashboard over the running demo into docs/pictures/: what `make pictures` does.
+
+Ends with exit code 1, and says which, when a panel fails or has nothing to show.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.support.dashboards import Board, boards
+from tests.support.debian import find_program
+from tests.support.demo import run_watched_demo
+from tests.support.npm import grafana_libraries
+from tests.support.tools import Program, Unavailable
+
+HERE = Path(__file__).resolve().parent
+PICTURES = HERE.parents[1] / "docs" / "pictures"
+WIDTH = 1600  # pixels
+SCRAPE_SECONDS = 4  # a multiple of the time between the demo's polls, or charts show the beat of the two
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One dashboard's picture, where links in it lead, and what went wrong."""
+
+    picture: Path
+    links: Sequence[str]
+    problems: Sequence[str]
+
+
+def chromium() -> Program:
+    """The browser; raises Unavailable. Where it is only unpacked, its starter would look for it in vain."""
+    program = find_program("chromium")
+    binary = program.path.parents[1] / "lib" / "chromium" / "chromium"
+    return Program(binary, program.env) if binary.exists() else program
+
+
+def draw(
+    chosen: Sequence[Board], folder: Path, *, prometheus: str, scrape_seconds: int, minutes: int
+) -> Iterator[Drawn]:
+    """Draw these dashboards as PNG files in `folder`, with the last minutes on show."""
+    browser = chromium()
+    order = {
+        "chromium": str(browser.path),
+        "libraries": str(grafana_libraries()),
+        "prometheus": prometheus,
+        "scrapeSeconds": scrape_seconds,
+        "range": {"from": f"now-{minutes}m", "to": "now"},
+        "width": WIDTH,
+        "boards": [{"file": str(b.path), "picture": str(folder / f"{b.uid}.png")} for b in chosen],
+    }
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(order, file)
+        file.flush()
+        result = subprocess.run(
+            ["node", str(HERE / "render.mjs"), file.name],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **browser.env},
+            check=True,
+        )
+    for board, line in zip(chosen, result.stdout.splitlines(), strict=True):
+        report = json.loads(line)
+        yield Drawn(folder / f"{board.uid}.png", report["links"], problems(board, report))
+
+
+def problems(board: Board, report: Any) -> list[str]:
+    """What is wrong with a picture, each with the name of its panel."""
+    found = [f"{board.uid}: {message}" for message in report["messages"]]
+    for panel in report["panels"]:
+        where = f"{board.uid}, panel {panel['id']} ({panel['title']})"
+        if panel.get("error"):
+            found.append(f"{where}: {panel['error']}")
+        elif panel["state"] != "Done":
+            found.append(f"{where}: not drawn in time ({panel['state']})")
+        elif not panel["rows"]:
+            found.append(f"{where}: nothing to show")
+    found += [f"{board.uid}, panel {panel}: says that it has no data" for panel in report["empty"]]
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Draw every dashboard over the running demo.")
+    parser.add_argument("--minutes", type=int, default=10, help="of the demo, before (default: 10)")
+    minutes = parser.parse_args().minutes
+    try:
+        grafana_libraries()
+        chromium()
+    except Unavailable as error:
+        print(f"no pictures: {error}", file=sys.stderr)
+        return 2
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # by way of everything that is to be ended
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    wrong: list[str] = []
+    with (
+        tempfile.TemporaryDirectory(prefix="pgque-pictures-") as folder,
+        run_watched_demo(Path(folder), scrape_interval=f"{SCRAPE_SECONDS}s") as watched,
+    ):
+        print(f"The demo runs; its dashboards are drawn in {minutes} minutes.", flush=True)
+        end = time.monotonic() + minutes * 60
+        while time.monotonic() < end:
+            time.sleep(1)
+            if watched.demo.returncode is not None:
+                print(f"the demo has ended before{watched.demo.log_tail()}", file=sys.stderr)
+                return 1
+        for drawn in draw(
+            boards(),
+            PICTURES,
+            prometheus=watched.prometheus.url,
+            scrape_seconds=SCRAPE_SECONDS,
+            minutes=minutes + 1,  # how all began, too
+        ):
+            print(
+                f"{drawn.picture.relative_to(PICTURES.parents[1])}: {drawn.picture.stat().st_size // 1024} kB"
+            )
+            wrong += drawn.problems
+    for problem in wrong:
+        print(problem, file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
