@@ -1,0 +1,1 @@
+"""Metric history into rollups, SLOs, incidents, baselines and forecasts, on Spark."""

@@ -1,0 +1,150 @@
+"""Tables in a folder: reads what is in force, writes what is to be."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterable, Sequence
+from datetime import date
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from pgque_exporter.errors import UserError
+from pgque_pipeline.schemas import TABLES, Table
+from pgque_pipeline.warehouse import manifest as manifests
+from pgque_pipeline.warehouse.manifest import Manifest, sync_folder
+
+# Older states that a reader may still be at work on.
+_KEPT_STATES = 2
+
+
+class Warehouse:
+    """The tables in `root`, in the state that `manifest` says."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.manifest = manifests.load(root)
+
+    def commit(self, manifest: Manifest) -> None:
+        """Put a state in force."""
+        self.manifest = manifests.commit(self.root, manifest)
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def days(self, table: Table) -> list[date]:
+        """Days that the table has."""
+        return sorted(self.manifest.days.get(table.name, {}))
+
+    def folders(self, table: Table, days: Iterable[date] | None = None) -> list[str]:
+        """The folders that hold a table, or some days of it; relative to the warehouse."""
+        if table.extent == "whole":
+            folder = self.manifest.whole.get(table.name)
+            return [folder] if folder else []
+        held = self.manifest.days.get(table.name, {})
+        return [held[day] for day in sorted(held if days is None else {*days} & {*held})]
+
+    def read(self, spark: SparkSession, table: Table, days: Iterable[date] | None = None) -> DataFrame:
+        """A table, or some days of it; empty where there is nothing yet."""
+        return self.read_folders(spark, table, self.folders(table, days))
+
+    def read_folders(self, spark: SparkSession, table: Table, folders: Sequence[str]) -> DataFrame:
+        """What these folders hold of a table; empty without folders."""
+        if not folders:
+            return spark.createDataFrame([], table.schema)
+        paths = [str(self.root / folder) for folder in folders]
+        if table.extent == "whole":
+            return spark.read.schema(table.schema).parquet(*paths)
+        # The day is in a folder's name, not in its files; a time in the row tells it as well.
+        stored = ", ".join(f"`{field.name}` {field.type}" for field in table.fields if field.name != "date")
+        return table.shaped(
+            spark.read.schema(stored).parquet(*paths).withColumn("date", sf.to_date(table.time))
+        )
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    def write_days(self, table: Table, rows: DataFrame) -> dict[date, str]:
+        """Write rows into a new folder; by day the part of it that holds the day. Not in force yet."""
+        target = self._new_folder(table)
+        rows.write.partitionBy("date").parquet(str(target))
+        _sync(target)
+        parts = {part.name.removeprefix("date="): part for part in target.glob("date=*")}
+        return {date.fromisoformat(day): str(part.relative_to(self.root)) for day, part in parts.items()}
+
+    def write_whole(self, table: Table, rows: DataFrame) -> str:
+        """Write a table without days into a new folder, and say which. Not in force yet."""
+        target = self._new_folder(table)
+        rows.coalesce(1).write.parquet(str(target))
+        _sync(target)
+        return str(target.relative_to(self.root))
+
+    def size(self, folder: str) -> int:
+        """Bytes in a folder."""
+        return sum(path.stat().st_size for path in (self.root / folder).glob("*.parquet"))
+
+    def sweep(self) -> None:
+        """Delete what neither the state in force nor the one before needs: old data and what a kill left."""
+        kept = manifests.existing(self.root)[-_KEPT_STATES:]
+        names = {manifests.name_of(number) for number in kept}
+        for path in self.root.glob("manifest-*"):
+            if path.name not in names:
+                path.unlink()
+        needed = {folder for number in kept for folder in manifests.load(self.root, number).all_folders()}
+        versions = {str(Path(*Path(folder).parts[:2])) for folder in needed}
+        for table in TABLES:
+            for version in (self.root / table).glob("*"):
+                if str(version.relative_to(self.root)) not in versions:
+                    _discard(version)
+                    continue
+                for part in version.glob("date=*"):
+                    if str(part.relative_to(self.root)) not in needed:
+                        _discard(part)
+
+    def _new_folder(self, table: Table) -> Path:
+        return self.root / table.name / f"{self.manifest.number + 1:012d}-{uuid.uuid4().hex[:8]}"
+
+
+def open_warehouse(root: Path, *, create: bool) -> Warehouse:
+    """The warehouse in a folder. Raises UserError where there is none and none is to be made."""
+    if root.exists() and not root.is_dir():
+        raise UserError("the warehouse has to be a folder", where=str(root))
+    if not root.is_dir() or not manifests.existing(root):
+        if not create:
+            raise UserError(
+                "there is no warehouse here", where=str(root), hint="`pgque-pipeline run` makes one"
+            )
+        strange = [path.name for path in root.glob("*") if not _ours(path)] if root.is_dir() else []
+        if strange:
+            raise UserError(
+                f"this folder holds other things ({', '.join(sorted(strange)[:3])})",
+                where=str(root),
+                hint="give a new or empty folder",
+            )
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"can't make this folder: {error.strerror}", where=str(root)) from None
+    return Warehouse(root)
+
+
+def _discard(folder: Path) -> None:
+    # What a killed run has left may still be written by its executors. The next sweep gets the rest.
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _ours(path: Path) -> bool:
+    return path.name in TABLES or path.name == "run.lock" or path.name.startswith("manifest-")
+
+
+def _sync(folder: Path) -> None:
+    """Have files and folders survive a power failure before something names them."""
+    for base, _, files in os.walk(folder):
+        for name in files:
+            descriptor = os.open(os.path.join(base, name), os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        sync_folder(Path(base))

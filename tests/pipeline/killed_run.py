@@ -1,0 +1,39 @@
+"""A run to be killed: a process of its own on the Java process of another.
+
+    python -m tests.pipeline.killed_run PORT TOKEN INPUT WAREHOUSE
+
+Spark takes seconds to start, and what a kill can leave half done is the driver's work. So these runs share
+the tests' Spark, as runs on a cluster do, where what was under way goes on writing for a while, too.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+
+def main() -> None:
+    port, token, place, root = sys.argv[1:]
+    os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"] = port, token
+    from pyspark import SparkContext
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    from pgque_pipeline.progress import Progress
+    from pgque_pipeline.run import Request, run
+    from pgque_pipeline.warehouse.store import open_warehouse
+    from tests.pipeline.test_run import NOW
+    from tests.pipeline.truth import SETTINGS
+
+    gateway = launch_gateway()
+    java = gateway.jvm.org.apache.spark
+    context = java.api.java.JavaSparkContext.fromSparkContext(java.SparkContext.getOrCreate())
+    spark = SparkSession(SparkContext(gateway=gateway, jsc=context), java.sql.classic.SparkSession.active())
+    request = Request(inputs=[Path(place)], settings=SETTINGS, now=NOW, batch_bytes=1)
+    run(spark, open_warehouse(Path(root), create=True), request, Progress(quiet=True))
+    os._exit(0)  # the Spark is not ours to stop
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""Every table equals what plain Python makes of the same random histories."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from pgque_pipeline import reading
+from pgque_pipeline.tables import baselines as baselines_table
+from pgque_pipeline.tables import (
+    flow,
+    forecast,
+    health,
+    incidents,
+    latency,
+    points,
+    rollups,
+    series,
+    sli,
+    slo,
+)
+from tests.pipeline import compare
+from tests.pipeline import otlp_lines as otlp
+from tests.pipeline.history import HOUR, SECOND, history
+from tests.pipeline.truth import KEYS, SETTINGS, Tables, difference, truth
+
+HISTORIES = int(os.environ.get("PGQUE_PIPELINE_HISTORIES", "12"))
+SEED = int(os.environ.get("PGQUE_PIPELINE_SEED", "1"))
+BEGIN = int(datetime(2026, 3, 28, 21, 13, 5, tzinfo=UTC).timestamp()) * SECOND
+NOW = datetime(2027, 1, 1, tzinfo=UTC)
+
+
+def weeks_of_one_queue() -> list[str]:
+    """Six weeks by the hour. Within them, on the last Sunday of March, clocks of Berlin skip an hour."""
+    labels = {"engine": "pgque", "database": "calendar", "queue": "mail"}
+    begin = int(datetime(2026, 2, 18, tzinfo=UTC).timestamp()) * SECOND
+    lines = []
+    for hour in range(6 * 7 * 24):
+        now = begin + hour * HOUR + 60 * SECOND
+        depth = otlp.point(labels, now, asDouble=(hour * 7919 % 1009) / 8)
+        sent = otlp.point(labels, now, start=begin, asInt=str(hour * hour))
+        metrics = [otlp.gauge("pgque.queue.depth", [depth]), otlp.counter("pgque.message.sent_total", [sent])]
+        lines.append(otlp.line(metrics))
+    return lines
+
+
+@dataclass
+class Both:
+    """The same tables from both; Spark's as they come, and the oracle's rows."""
+
+    spark: dict[str, DataFrame]
+    oracle: Tables
+    series: dict[int, Any]
+
+
+@pytest.fixture(scope="module")
+def both(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Both:
+    lines = weeks_of_one_queue()
+    for seed in range(SEED, SEED + HISTORIES):
+        lines += history(seed, BEGIN, 80)
+    file = tmp_path_factory.mktemp("input") / "metrics.json"
+    file.write_text("\n".join(lines) + "\n", "utf-8")
+    found = _from_spark(spark, file)
+    return Both(found, truth(lines), compare.series_keys(found["points"]))
+
+
+def _from_spark(spark: SparkSession, file: Path) -> dict[str, DataFrame]:
+    rows = points.flat(reading.lines(spark, [file]), now=NOW)
+    found = {"points": points.deduplicated(points.points(rows), 1).cache()}
+    found["series"] = series.series(found["points"]).cache()
+    found["rollup_1m"] = rollups.rollup_1m(found["points"]).cache()
+    found["rollup_1h"] = rollups.merged(found["rollup_1m"], "hour").cache()
+    found["rollup_1d"] = rollups.merged(found["rollup_1h"], "day")
+    found["flow"] = flow.flow(found["rollup_1h"], found["series"])
+    found["latency"] = latency.latency(found["points"], found["rollup_1h"], found["series"])
+    found["health"] = health.health(found["points"], SETTINGS.max_gap).cache()
+    found["incidents"] = incidents.incidents(found["health"], SETTINGS.max_gap)
+    found["sli"] = sli.sli(found["points"], found["rollup_1h"], found["series"], SETTINGS.objectives).cache()
+    found["slo"] = slo.slo(found["sli"], SETTINGS.objectives)
+    latest = series.latest(found["series"])
+    found["baselines"] = baselines_table.baselines(
+        found["rollup_1h"], latest, time_zone=SETTINGS.time_zone, weeks=SETTINGS.baseline_weeks
+    )
+    found["forecast"] = forecast.forecast(found["rollup_1m"], latest, hours=SETTINGS.trend_hours)
+    return found
+
+
+@pytest.mark.parametrize("table", KEYS)
+def test_a_table_equals_the_oracle(both: Both, table: str) -> None:
+    assert both.oracle[table], "the histories make no row of it"
+    assert difference(table, both.spark[table], both.series, both.oracle) == []

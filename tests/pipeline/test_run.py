@@ -1,0 +1,156 @@
+"""Runs: what is new is added once, whatever is run again, and nothing is lost on the way."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pgque_exporter.errors import UserError
+from pgque_pipeline.progress import Progress
+from pgque_pipeline.run import Request, Summary, run
+from pgque_pipeline.schemas import POINTS, QUARANTINE, TABLES
+from pgque_pipeline.warehouse.lock import only_run
+from pgque_pipeline.warehouse.store import Warehouse, open_warehouse
+from tests.pipeline import compare
+from tests.pipeline.history import SECOND, history
+from tests.pipeline.truth import SETTINGS, difference, truth
+
+NOW = datetime(2026, 4, 2, tzinfo=UTC)
+BEGIN = int(datetime(2026, 3, 28, 20, 13, 5, tzinfo=UTC).timestamp()) * SECOND
+
+
+class Runs:
+    """A warehouse with its input, and runs of it in one session."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self._spark = spark
+        self.input = folder / "input"
+        self.input.mkdir()
+        self.root = folder / "warehouse"
+
+    def run(self, **choices: Any) -> Summary:
+        request = Request(inputs=[self.input], settings=choices.pop("settings", SETTINGS), now=NOW)
+        warehouse = open_warehouse(self.root, create=True)
+        return run(self._spark, warehouse, replace(request, **choices), Progress(quiet=True))
+
+    @property
+    def warehouse(self) -> Warehouse:
+        return open_warehouse(self.root, create=False)
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        return compare.rows(self.warehouse.read(self._spark, TABLES[name]))
+
+    def differences(self, lines: Sequence[str]) -> list[str]:
+        """What differs between the tables and the oracle's of these lines."""
+        warehouse, expected = self.warehouse, truth(lines)
+        series = compare.series_keys(warehouse.read(self._spark, POINTS))
+        return [
+            text
+            for name in expected
+            for text in difference(name, warehouse.read(self._spark, TABLES[name]), series, expected)
+        ]
+
+
+@pytest.fixture
+def runs(spark: SparkSession, tmp_path: Path) -> Runs:
+    return Runs(spark, tmp_path)
+
+
+def write(path: Path, lines: Sequence[str]) -> None:
+    path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+
+
+def test_tables_equal_the_oracle_however_the_input_arrives(runs: Runs) -> None:
+    """In three runs, the second with late points and files that grew, the third over a window."""
+    first, second = history(1, BEGIN, 50), history(2, BEGIN, 50)
+    cut, late = len(first) // 2, second[::7]
+    rest = [line for line in second if line not in late]
+    write(runs.input / "grows.json", first[:cut])
+    (runs.input / "packed.json.gz").write_bytes(gzip.compress("\n".join(rest).encode()))
+    summary = runs.run(batch_bytes=1)  # each file a batch of its own
+    assert (summary.files, summary.refused) == (2, 0)
+
+    write(runs.input / "grows.json", first)
+    write(runs.input / "late.json", late)
+    assert runs.run().files == 2
+    assert runs.differences([*first, *second]) == []
+
+    before = runs.warehouse.manifest.number
+    assert runs.run() == Summary()
+    assert runs.warehouse.manifest.number == before
+
+    summary = runs.run(begin=date(2026, 3, 29), end=date(2026, 3, 29))
+    assert summary.days == 2  # and the day after, whose counters stand on it
+    assert runs.differences([*first, *second]) == []
+
+
+def test_what_was_refused_is_kept_until_its_file_is_mended(runs: Runs) -> None:
+    lines = history(3, BEGIN, 3)
+    torn = runs.input / "torn.json"
+    torn.write_text("\n".join(lines)[:-40], "utf-8")
+    write(runs.input / "broken.json", ["broken"])
+    summary = runs.run()
+    assert (summary.files, summary.refused) == (2, 2)
+    reasons = {(Path(row["file"]).name, row["reason"]) for row in runs.rows("quarantine")}
+    assert reasons == {(name, "not a line of OTLP JSON") for name in ("torn.json", "broken.json")}
+    write(torn, lines)
+    runs.run()
+    assert [Path(row["file"]).name for row in runs.rows(QUARANTINE.name)] == ["broken.json"]
+    assert len(runs.rows("points")) == len(truth(lines)["points"])
+
+
+def test_points_beyond_the_watermark_come_too_late(runs: Runs) -> None:
+    day = 86400 * SECOND
+    early, recent = history(4, BEGIN - 20 * day, 1), history(5, BEGIN, 1)
+    write(runs.input / "recent.json", recent)
+    runs.run()
+    write(runs.input / "early.json", early)
+    summary = runs.run()
+    points = len(truth(early)["points"])
+    assert (summary.points, summary.refused >= points) == (0, True)
+    assert {row["reason"] for row in runs.rows("quarantine")} == {"too late: older than the watermark"}
+    assert {row["database"] for row in runs.rows("points")} == {"db5"}
+    # Who asks for those days gets them.
+    asked = datetime.fromtimestamp(BEGIN / SECOND, UTC).date() - timedelta(days=20)
+    runs.run(begin=asked, end=asked + timedelta(days=1))
+    assert runs.differences([*early, *recent]) == []
+
+
+def test_other_settings_make_the_tables_anew(runs: Runs) -> None:
+    lines = history(6, BEGIN, 2)
+    write(runs.input / "metrics.json", lines)
+    runs.run(settings=replace(SETTINGS, max_gap=30))
+    runs.run()
+    assert runs.differences(lines) == []
+
+
+def test_nothing_is_left_of_older_states(runs: Runs) -> None:
+    write(runs.input / "a.json", history(7, BEGIN, 1))
+    runs.run()
+    write(runs.input / "b.json", history(8, BEGIN, 1))
+    (runs.root / "points/000000000099-killed/date=2026-03-28").mkdir(parents=True)
+    runs.run()
+    runs.run()
+    kept = {*runs.warehouse.manifest.all_folders()}
+    found = {str(path.parent.relative_to(runs.root)) for path in runs.root.rglob("*.parquet")}
+    states = sorted(runs.root.glob("manifest-*"))
+    assert kept <= found
+    assert len(states) == 2
+    assert not (runs.root / "points/000000000099-killed").exists()
+
+
+def test_a_second_run_refuses(runs: Runs) -> None:
+    write(runs.input / "a.json", [])
+    runs.root.mkdir()
+    with (
+        only_run(runs.root),
+        pytest.raises(UserError, match=r"another run is writing here \(process \d+ since"),
+    ):
+        runs.run()

@@ -1,0 +1,23 @@
+"""The Java that Spark runs on: the system's, else Debian's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pgque_pipeline.session import JAVA_NEEDED, find_java, java_version
+from tests.support.debian import fetch
+from tests.support.tools import Unavailable
+
+PACKAGE = f"openjdk-{JAVA_NEEDED}-jre-headless"
+
+
+def java_home() -> Path | None:
+    """What JAVA_HOME has to be; None where the one that is found anyway will do. Raises Unavailable."""
+    program = find_java()
+    if program is not None and (java_version(program) or 0) >= JAVA_NEEDED:
+        return None
+    tree = fetch(PACKAGE)
+    home = next((path.parents[1] for path in tree.glob("usr/lib/jvm/*/bin/java")), None)
+    if home is None:
+        raise Unavailable(f"Debian's package {PACKAGE} has no program java")
+    return home
