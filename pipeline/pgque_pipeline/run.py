@@ -43,8 +43,9 @@ _ONE_DAY = timedelta(days=1)
 _BATCH_BYTES = 2 * 1024**3
 _CHUNK_BYTES = 1024**3
 _CHUNK_DAYS = 31
-# Input for one file of points a day; as Parquet a twentieth of it.
+# Input for one file of a day's points, and how much smaller it is as Parquet.
 _BYTES_PER_PART = 1024**3
+_PACKED = 20
 # Small tables cost little but the wait: some are made side by side.
 _SIDE_BY_SIDE = 3
 
@@ -153,30 +154,45 @@ class _Reading:
         files = input_files(self._request.inputs)
         if any(self._warehouse.root.resolve() in path.parents for path in files):
             raise UserError("the warehouse is within the input", where=str(self._warehouse.root))
-        known = self._warehouse.manifest.files
-        if not self._request.window:
-            files = {path: state for path, state in files.items() if known.get(str(path)) != state}
-        total = sum(state.size for state in files.values())
-        earliest = self._earliest()
-        done = 0
-        following = self._warehouse.manifest
         if self._request.window:
-            gone = {day for day in following.fresh if self._request.wants(day)}
-            following = replace(following, fresh={d: f for d, f in following.fresh.items() if d not in gone})
+            self._window(files)
+        else:
+            self._what_is_new(files)
+
+    def _what_is_new(self, files: dict[Path, InputFile]) -> None:
+        known = self._warehouse.manifest.files
+        new = {path: state for path, state in files.items() if known.get(str(path)) != state}
+        earliest = self._earliest()
+        for batch in self._batches(new):
+            self._warehouse.commit(self._batch(batch, earliest, self._warehouse.manifest))
+
+    def _window(self, files: dict[Path, InputFile]) -> None:
+        before = self._warehouse.manifest
+        following = replace(before, fresh={})
+        for batch in self._batches(files):
+            following = self._batch(batch, None, following)
+        # Days that the input doesn't hold keep what was read of them before.
+        self._warehouse.commit(
+            replace(
+                following,
+                fresh={**before.fresh, **following.fresh},
+                replaced=before.replaced | {*following.fresh},
+            )
+        )
+
+    def _batches(self, files: dict[Path, InputFile]) -> Iterator[dict[Path, InputFile]]:
+        total = sum(state.size for state in files.values())
+        size = 0
         for batch in _batches(files, self._request.batch_bytes):
-            self._progress.step("reading", done / total if total else 1, f"{self._summary.points:,} points")
-            following = self._batch(batch, earliest, following)
-            done += sum(state.size for state in batch.values())
-            if not self._request.window:
-                self._warehouse.commit(following)
-                following = self._warehouse.manifest
-        if self._request.window and files:
-            self._warehouse.commit(following)
-        self._summary.files = len(files)
+            self._summary.files += len(batch)
+            text = f"{self._summary.files:,} of {len(files):,} files"
+            self._progress.step("reading", size / total if total else 1, text)
+            yield batch
+            size += sum(state.size for state in batch.values())
 
     def _earliest(self) -> date | None:
         newest = self._warehouse.manifest.newest
-        if newest is None or self._request.window:
+        if newest is None:
             return None
         return newest - timedelta(days=self._request.settings.watermark_days)
 
@@ -187,14 +203,14 @@ class _Reading:
         of_lines, of_points = Observation(), Observation()
         watched = lines.observe(of_lines, points.bad_line_count().alias("bad"))
         rows = points.flat(watched, now=request.now, earliest=earliest).select(*POINTS.columns, "reason")
+        if request.begin is not None:
+            rows = rows.where(sf.col("date") >= sf.lit(request.begin))
+        if request.end is not None:
+            rows = rows.where(sf.col("date") <= sf.lit(request.end))
         counted = rows.observe(of_points, sf.count("*").alias("all"), sf.count("reason").alias("refused"))
         usable = points.points(counted)
-        if request.begin is not None:
-            usable = usable.where(sf.col("date") >= sf.lit(request.begin))
-        if request.end is not None:
-            usable = usable.where(sf.col("date") <= sf.lit(request.end))
-        parts = math.ceil(sum(state.size for state in files.values()) / _BYTES_PER_PART)
-        written = self._warehouse.write_days(POINTS, points.deduplicated(usable, max(parts, 1)))
+        parts = _parts(sum(state.size for state in files.values()))
+        written = self._warehouse.write_days(POINTS, points.deduplicated(usable, parts))
         refused = of_points.get["refused"] + of_lines.get["bad"]
         self._summary.points += of_points.get["all"] - of_points.get["refused"]
         self._summary.refused += refused
@@ -204,10 +220,10 @@ class _Reading:
                 **before.fresh,
                 **{day: (*before.fresh.get(day, ()), path) for day, path in written.items()},
             },
-            pending=before.pending | _touched(written, before),
+            pending=before.pending | _touched(written, self._warehouse.manifest),
         )
         if request.window:
-            return replace(following, replaced=following.replaced | {*written})
+            return following  # what is refused is told when the file is read for all its days
         following = replace(
             following, files={**before.files, **{str(path): state for path, state in files.items()}}
         )
@@ -232,6 +248,11 @@ class _Reading:
         others = self._warehouse.read(self._spark, QUARANTINE).join(names, "file", "left_anti")
         folder = self._warehouse.write_whole(QUARANTINE, others.unionByName(found).distinct())
         return replace(before, whole={**before.whole, QUARANTINE.name: folder})
+
+
+def _parts(input_bytes: int) -> int:
+    """Files for each day of a table, so that none grows too large."""
+    return max(math.ceil(input_bytes / _BYTES_PER_PART), 1)
 
 
 def _touched(days: Iterable[date], manifest: Manifest) -> set[date]:
@@ -303,9 +324,10 @@ def _make_chunk(spark: SparkSession, warehouse: Warehouse, settings: Settings, d
 
     def make(*tables: tuple[Table, Callable[[], DataFrame]]) -> None:
         with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
-            written = [(table, pool.submit(_write, warehouse, table, rows)) for table, rows in tables]
+            written = [(table, pool.submit(_write, warehouse, table, rows, parts)) for table, rows in tables]
             made.update((table, result.result()) for table, result in written)
 
+    parts = _parts(max(map(warehouse.size, made[POINTS].values())) * _PACKED)
     before = sorted({day - _ONE_DAY for day in days} - {*days})
     stood = warehouse.read(spark, POINTS, before)
     make(
@@ -340,10 +362,10 @@ def _make_chunk(spark: SparkSession, warehouse: Warehouse, settings: Settings, d
     )
 
 
-def _write(warehouse: Warehouse, table: Table, rows: Callable[[], DataFrame]) -> dict[date, str]:
-    return warehouse.write_days(
-        table, rows().repartition("date").sortWithinPartitions("date", *table.columns[1:3])
-    )
+def _write(warehouse: Warehouse, table: Table, rows: Callable[[], DataFrame], parts: int) -> dict[date, str]:
+    first, second = table.columns[1:3]
+    spread = rows().repartition("date", sf.expr(f"pmod(xxhash64({first}), {parts})"))
+    return warehouse.write_days(table, spread.sortWithinPartitions("date", first, second))
 
 
 def _write_whole(warehouse: Warehouse, table: Table, rows: Callable[[], DataFrame]) -> str:
@@ -365,9 +387,9 @@ def _with_points(spark: SparkSession, warehouse: Warehouse, days: Sequence[date]
         else:
             scattered += folders
     if scattered:
-        parts = math.ceil(max(map(warehouse.size, scattered)) * 20 / _BYTES_PER_PART)
+        parts = _parts(max(map(warehouse.size, scattered)) * _PACKED)
         together = warehouse.read_folders(spark, POINTS, scattered)
-        found |= warehouse.write_days(POINTS, points.deduplicated(together, max(parts, 1)))
+        found |= warehouse.write_days(POINTS, points.deduplicated(together, parts))
     return manifest.with_days(POINTS.name, found, days)
 
 

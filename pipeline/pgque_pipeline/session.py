@@ -25,6 +25,8 @@ MEANING: Mapping[str, str] = {
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
 }
 
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+
 # What suits one machine; `spark-submit` brings its own.
 _LOCAL: Mapping[str, str] = {
     "spark.ui.enabled": "false",
@@ -34,7 +36,7 @@ _LOCAL: Mapping[str, str] = {
     "spark.sql.shuffle.partitions": "8",
     "spark.sql.files.openCostInBytes": "65536",
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
-    "spark.log.level": "ERROR",
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{_LOGGING}",
 }
 
 

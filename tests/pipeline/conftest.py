@@ -11,12 +11,20 @@ from pgque_pipeline.session import open_session
 from tests.support.java import java_home
 from tests.support.tools import Unavailable
 
-# Small tables: one task each, plans made once, no compiler beyond what a short life pays back.
+# Plans are interpreted: faster for a few rows. The comparison with the oracle compiles them.
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
+
+# Small tables: one task each, plans made once, nothing compiled that a short life doesn't pay back.
 _SMALL = {
     "spark.sql.shuffle.partitions": "1",
     "spark.default.parallelism": "1",
     "spark.sql.adaptive.enabled": "false",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m",
+    **INTERPRETED,
+    # The fast compiler's cache of code is too small for all these plans.
+    "spark.driver.extraJavaOptions": (
+        "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
+    ),
 }
 
 

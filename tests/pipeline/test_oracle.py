@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,6 +28,7 @@ from pgque_pipeline.tables import (
 )
 from tests.pipeline import compare
 from tests.pipeline import otlp_lines as otlp
+from tests.pipeline.conftest import COMPILED, INTERPRETED
 from tests.pipeline.history import HOUR, SECOND, history
 from tests.pipeline.truth import KEYS, SETTINGS, Tables, difference, truth
 
@@ -60,14 +62,18 @@ class Both:
 
 
 @pytest.fixture(scope="module")
-def both(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Both:
+def both(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     lines = weeks_of_one_queue()
     for seed in range(SEED, SEED + HISTORIES):
         lines += history(seed, BEGIN, 80)
     file = tmp_path_factory.mktemp("input") / "metrics.json"
     file.write_text("\n".join(lines) + "\n", "utf-8")
+    for name, value in COMPILED.items():
+        spark.conf.set(name, value)
     found = _from_spark(spark, file)
-    return Both(found, truth(lines), compare.series_keys(found["points"]))
+    yield Both(found, truth(lines), compare.series_keys(found["points"]))
+    for name, value in INTERPRETED.items():
+        spark.conf.set(name, value)
 
 
 def _from_spark(spark: SparkSession, file: Path) -> dict[str, DataFrame]:

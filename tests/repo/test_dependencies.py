@@ -12,6 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.support.debian import EXTENSIONS, POSTGRES_VERSION, PROGRAMS
+from tests.support.java import PACKAGE as JAVA_PACKAGE
 from tests.support.repository import ROOT
 from tests.support.wheels import WHEELS
 
@@ -47,7 +48,7 @@ def test_every_dependency_has_its_reason_and_no_other_has() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
     used = {requirement.name for requirement in [*requirements(*extras), *build]}
     used |= {*PROGRAMS.values(), f"postgresql-{POSTGRES_VERSION}", *EXTENSIONS}
-    used |= {wheel.package for wheel in WHEELS.values()}
+    used |= {wheel.package for wheel in WHEELS.values()} | {JAVA_PACKAGE}
     used |= set(json.loads((PICTURES / "package.json").read_text("utf-8"))["dependencies"])
     assert sorted(described) == sorted(used)
 

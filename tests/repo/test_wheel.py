@@ -34,11 +34,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_holds_every_file_of_the_package_and_all_sql(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         packed = {name for name in archive.namelist() if ".dist-info/" not in name}
-    sources = tracked_files("exporter/pgque_exporter")
+    sources = tracked_files("exporter/pgque_exporter", "pipeline/pgque_pipeline")
     sql = tracked_files("sql/pgque", "sql/observability", "sql/history")
     assert sources
     assert sql
-    wanted = {path.relative_to(ROOT / "exporter").as_posix() for path in sources}
+    wanted = {"/".join(path.relative_to(ROOT).parts[1:]) for path in sources}
     wanted |= {f"pgque_exporter/{path.relative_to(ROOT).as_posix()}" for path in sql}
     assert packed == wanted
 

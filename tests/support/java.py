@@ -1,7 +1,11 @@
-"""The Java that Spark runs on: the system's, else Debian's."""
+"""The Java that Spark runs on: the system's, else Debian's.
+
+`python -m tests.support.java` fetches it ahead of time.
+"""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from pgque_pipeline.session import JAVA_NEEDED, find_java, java_version
@@ -21,3 +25,16 @@ def java_home() -> Path | None:
     if home is None:
         raise Unavailable(f"Debian's package {PACKAGE} has no program java")
     return home
+
+
+def main() -> int:
+    """Say where it is, or why it can't be had."""
+    try:
+        print(f"Java: {java_home() or find_java()}")
+    except Unavailable as error:
+        print(f"Java: none ({error})")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -39,7 +39,7 @@ def baselines(rollup_1h: DataFrame, series: DataFrame, *, time_zone: str, weeks:
     hours = (
         rollup_1h.crossJoin(sf.broadcast(newest))
         .where(f"unix_seconds(as_of) - unix_seconds(window_start) <= {weeks} * 604800")
-        .join(sf.broadcast(labels.select("series_id", "kind")), "series_id")
+        .join(labels.select("series_id", "kind"), "series_id")
         .withColumn(
             "value", sf.expr("if(kind = 'gauge', sum / samples, try_divide(increase, covered_seconds))")
         )
@@ -58,7 +58,7 @@ def baselines(rollup_1h: DataFrame, series: DataFrame, *, time_zone: str, weeks:
         .withColumn("low", sf.expr("greatest(0d, median - width)"))
         .withColumn("high", sf.expr("median + width"))
     )
-    return BASELINES.shaped(found.join(sf.broadcast(labels.drop("kind")), "series_id"))
+    return BASELINES.shaped(found.join(labels.drop("kind"), "series_id"))
 
 
 def _hour_of_week(time_zone: str) -> Column:

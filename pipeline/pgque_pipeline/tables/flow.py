@@ -13,7 +13,7 @@ def flow(rollup_1h: DataFrame, series: DataFrame) -> DataFrame:
     """From a day's rollup by hour and its series."""
     wanted = with_entries(series.where(sf.col("metric").isin(*FLOWS.values())))
     rows = rollup_1h.select("date", "series_id", "window_start", "increase", "covered_seconds").join(
-        sf.broadcast(wanted.select("date", "series_id", "metric", *ENTITY)), ["date", "series_id"]
+        wanted.select("date", "series_id", "metric", *ENTITY), ["date", "series_id"]
     )
     amounts = []
     for name, metric in FLOWS.items():

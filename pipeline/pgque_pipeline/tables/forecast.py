@@ -6,7 +6,7 @@ the line's slope; the time left is counted from the newest lag, not from the lin
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from pgque_pipeline.schemas import FORECAST
@@ -36,10 +36,8 @@ def forecast(rollup_1m: DataFrame, series: DataFrame, *, hours: int) -> DataFram
         .withColumn("x", sf.expr("(unix_micros(last_ts) - unix_micros(as_of)) / 1e6"))
         .where(f"x >= -{hours} * 3600")
         .join(
-            sf.broadcast(
-                labels.select(
-                    "series_id", "metric", "entity_id", "engine", "database", "queue", "consumer", "entries"
-                )
+            labels.select(
+                "series_id", "metric", "entity_id", "engine", "database", "queue", "consumer", "entries"
             ),
             "series_id",
         )
@@ -76,6 +74,6 @@ def forecast(rollup_1m: DataFrame, series: DataFrame, *, hours: int) -> DataFram
     return FORECAST.shaped(found.withColumn("attributes", sf.map_from_entries("entries")))
 
 
-def _same_queue(left: DataFrame, right: DataFrame):  # type: ignore[no-untyped-def]
+def _same_queue(left: DataFrame, right: DataFrame) -> Column:
     conditions = [left[name].eqNullSafe(right[name]) for name in _QUEUE]
     return conditions[0] & conditions[1] & conditions[2] & conditions[3]

@@ -32,9 +32,7 @@ def _of_histograms(rollup_1h: DataFrame, series: DataFrame) -> DataFrame:
         "attributes",
         "bounds",
     )
-    rows = rollup_1h.where("increase > 0 and size(bucket_increase) > 1").join(
-        sf.broadcast(labels), ["date", "series_id"]
-    )
+    rows = rollup_1h.where("increase > 0 and size(bucket_increase) > 1").join(labels, ["date", "series_id"])
     return rows.select(
         *_columns(),
         sf.lit("histogram").alias("source"),

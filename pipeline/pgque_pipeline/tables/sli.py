@@ -49,7 +49,7 @@ def _of_events(rollup_1h: DataFrame, series: DataFrame, objectives: Sequence[Rat
     labels = with_entries(series.where(sf.col("metric").isin(*metrics))).select(
         "date", "series_id", "metric", *ENTITY
     )
-    rows = rollup_1h.where("increase is not null").join(sf.broadcast(labels), ["date", "series_id"])
+    rows = rollup_1h.where("increase is not null").join(labels, ["date", "series_id"])
     judged = rows.withColumn(
         "judged",
         _each(

@@ -1,0 +1,128 @@
+"""The command line as a person meets it: one clear line, an exit code, no traceback."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pgque_exporter import __version__
+from pgque_pipeline import cli
+from pgque_pipeline.schemas import TABLES
+from pgque_pipeline.warehouse.lock import only_run
+from pgque_pipeline.warehouse.manifest import Manifest, commit
+from tests.pipeline.history import history
+from tests.pipeline.test_run import BEGIN, write
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, str, str]:
+    try:
+        code = cli.main([str(word) for word in words])
+    except SystemExit as exit_:
+        code = exit_.code if isinstance(exit_.code, int) else 1
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "--version") == (0, f"pgque-pipeline {__version__}\n", "")
+    assert run(capsys)[0] == 2
+    code, out, _ = run(capsys, "run", "--help")
+    assert code == 0
+    assert "--warehouse FOLDER" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--from", "2026-02-30"), "'2026-02-30' is no day such as 2026-01-31"),
+        (("--from", "2026-02-02", "--to", "2026-02-01"), "--from is after --to"),
+        (("--time-zone", "Mars/Base"), "'Mars/Base' is no time zone such as Europe/Berlin"),
+        (("--time-zone", "../../etc/passwd"), "is no time zone"),
+        (("--watermark", "-1"), "'-1' is no whole number"),
+        (("--memory", "plenty"), "'plenty' is no amount of memory such as 2g or 1500m"),
+    ],
+)
+def test_a_wrong_choice_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, words: tuple[str, ...], told: str
+) -> None:
+    write(tmp_path / "metrics.json", [])
+    places = ("--input", tmp_path / "metrics.json", "--warehouse", tmp_path / "warehouse")
+    code, out, err = run(capsys, "run", *places, *words)
+    assert (code, out) == (2, "")
+    assert told in err
+
+
+def test_wrong_places_are_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file, empty, full = tmp_path / "metrics.json", tmp_path / "empty", tmp_path / "full"
+    write(file, [])
+    empty.mkdir()
+    full.mkdir()
+    (full / "photo.jpg").touch()
+
+    def refused(input_: Path, warehouse: Path) -> str:
+        code, out, err = run(capsys, "run", "--input", input_, "--warehouse", warehouse)
+        assert (code, out) == (2, "")
+        assert err.count("\n") == 1
+        return err.removeprefix("pgque-pipeline: error: ").strip()
+
+    new = tmp_path / "new"
+    assert refused(tmp_path / "gone", new) == f"{tmp_path}/gone: there is no such file or folder"
+    assert refused(empty, new) == f"{empty}: there is no file in this folder"
+    assert refused(file, file) == f"{file}: the warehouse has to be a folder"
+    assert refused(file, full) == (
+        f"{full}: this folder holds other things (photo.jpg). Give a new or empty folder"
+    )
+    with only_run(empty):
+        told = refused(file, empty)
+    assert told.startswith(f"{empty}: another run is writing here (process {os.getpid()} since ")
+    code, _, err = run(capsys, "tables", "--warehouse", empty)
+    assert (code, err) == (
+        2,
+        f"pgque-pipeline: error: {empty}: there is no warehouse here. `pgque-pipeline run` makes one\n",
+    )
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"format": 99}', '{"format": 1, "number": "x"}'])
+def test_a_manifest_of_another_kind_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, content: str
+) -> None:
+    (tmp_path / "manifest-000000000001.json").write_text(content)
+    code, _, err = run(capsys, "tables", "--warehouse", tmp_path)
+    assert code == 2
+    assert "manifest-000000000001.json: this is no manifest that this version can read" in err
+
+
+def test_tables_tells_each_column(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    commit(tmp_path, Manifest(whole={"slo": "slo/1"}))
+    code, out, err = run(capsys, "tables", "--warehouse", tmp_path)
+    assert (code, err) == (0, "")
+    assert f"  {tmp_path}/slo/1\n" in out
+    for table in TABLES.values():
+        assert f"{table.name}: {table.doc}\n" in out
+        assert all(f"    {field.name} {field.type}" in out for field in table.fields)
+
+
+def test_a_run_from_the_command_line(java: None, tmp_path: Path) -> None:
+    write(tmp_path / "metrics.json", [*history(1, BEGIN, 1), "broken"])
+    command = [sys.executable, "-m", "pgque_pipeline", "run", "--input", str(tmp_path / "metrics.json")]
+    result = subprocess.run(
+        [*command, "--warehouse", str(tmp_path / "warehouse"), "--memory", "1g"],
+        env={**os.environ, "JAVA_TOOL_OPTIONS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("1 files read, ")
+    assert result.stdout.endswith(" points taken, 1 refused, 1 days made\n")
+    steps = [line for line in result.stderr.splitlines() if line.startswith(("reading", "making"))]
+    assert steps == [
+        "reading 1 of 1 files",
+        "making days 2026-03-28 to 2026-03-28",
+        "making the tables without days",
+    ]
+    assert "Traceback" not in result.stderr
