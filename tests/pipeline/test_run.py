@@ -83,7 +83,7 @@ def test_tables_equal_the_oracle_however_the_input_arrives(runs: Runs) -> None:
 
 
 def test_nothing_new_changes_nothing_and_a_window_is_replaced(runs: Runs) -> None:
-    lines = history(9, BEGIN, 28)
+    lines = history(9, BEGIN, 50)
     write(runs.input / "metrics.json", lines)
     runs.run()
     before = runs.warehouse.manifest
