@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import Counter
@@ -44,6 +45,9 @@ DROP_REASONS = (
 )
 
 
+_ColumnKey = tuple[str, str, str]  # schema, engine and metric: a pack may call its engine another name
+
+
 @dataclass(frozen=True, slots=True)
 class _Column:
     """The label sets of one metric of one pack, as the last poll had them.
@@ -71,24 +75,14 @@ class Assembler:
         self._catalogue = catalogue
         self._limit = limit
         self._sets: dict[str, LabelSets] = {}  # by engine
-        self._columns: dict[tuple[str, str], _Column] = {}  # by schema and metric
-        self._state_sets = StateSets(catalogue)
+        self._columns: dict[_ColumnKey, _Column] = {}
+        self._state_sets = StateSets(catalogue, target.limits)
         self._lock = threading.Lock()  # a poll that was given up may still be at work in its thread
 
     @property
     def remembered(self) -> int:
         """Number of label sets that are kept for the next poll."""
         return sum(map(len, self._sets.values()))
-
-    def in_trouble(self, rows: PackRows) -> bool:
-        """Whether a check of the pack isn't ok."""
-        with self._lock:
-            for part in rows.metrics:
-                if part.name == HEALTH_STATE:
-                    texts, values = part.columns()
-                    found = zip(self._sets_of(rows.pack).of(texts), _numbers(values), strict=True)
-                    return any(value and _tells_trouble(one.labels) for one, value in found)
-        return False
 
     def assemble(self, read: Sequence[PackRows], taken_at: float, started: float) -> Snapshot:
         """The snapshot of a poll begun at monotonic time `started` that saw the database at `taken_at`."""
@@ -113,6 +107,7 @@ class Assembler:
         histograms, misfits = histogram_families(self._catalogue, poll.histograms)
         numbers, histograms, excess = self._limit.apply(numbers, histograms)
         self._forget(poll)
+        dropped = poll.dropped + health.dropped
         return Snapshot(
             database=self._target.name,
             taken_at=taken_at,
@@ -120,7 +115,7 @@ class Assembler:
             families=numbers,
             checks=tuple(check for rows in read for check in _checks(rows, health)),
             checks_ok=health.ok,
-            dropped=dict.fromkeys(DROP_REASONS, 0) | poll.dropped | {INVALID_HISTOGRAM: misfits} | excess,
+            dropped=dict.fromkeys(DROP_REASONS, 0) | dropped | {INVALID_HISTOGRAM: misfits} | excess,
             histograms=histograms,
         )
 
@@ -143,7 +138,7 @@ class Assembler:
         texts, written = rows.columns()
         values = _numbers(written)
         words = written if rows.whole_numbers else None
-        key = (pack.schema, metric.name)
+        key = (pack.schema, pack.engine, metric.name)
         column = self._columns.get(key)
         family = _repeated(metric, column, texts, values, words) if column is not None else None
         if family is None:
@@ -186,7 +181,7 @@ class _Poll:
     def __init__(self, remembered: int) -> None:
         self.remembered = remembered  # label sets before it
         self.learned = False  # whether a metric's label sets are others than before
-        self.columns: dict[tuple[str, str], _Column] = {}
+        self.columns: dict[_ColumnKey, _Column] = {}
         self.families: dict[str, list[Family]] = {}
         self.histograms: dict[str, HistogramRows] = {}
         self.used: list[tuple[str, Collection[str]]] = []  # engines and texts of label sets
@@ -326,8 +321,22 @@ def _collect_part(
                 dropped[INVALID_LABEL] += 1
 
 
-def _tells_trouble(labels: Labels) -> bool:
-    return bool(labels) and ("state", "ok") not in labels
+def in_trouble(rows: PackRows) -> bool:
+    """Whether a check of the pack isn't ok. Nothing is remembered: whether the poll ends well isn't sure yet."""
+    for part in rows.metrics:
+        if part.name == HEALTH_STATE:
+            texts, values = part.columns()
+            found = zip(texts, _numbers(values), strict=True)
+            return any(value and _tells_trouble(text) for text, value in found)
+    return False
+
+
+def _tells_trouble(text: str) -> bool:
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(given, dict) and given.get("state") != "ok"
 
 
 def _checks(rows: PackRows, health: Health) -> Iterator[HealthCheck]:

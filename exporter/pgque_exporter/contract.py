@@ -17,7 +17,7 @@ from typing import Any, LiteralString, TypeVar
 import psycopg
 from psycopg import AsyncCursor, sql
 
-from pgque_exporter.assembly import Assembler
+from pgque_exporter.assembly import Assembler, in_trouble
 from pgque_exporter.config import TargetConfig
 from pgque_exporter.connection import Connection, FailureKind, PollError, classified
 from pgque_exporter.pack import SEPARATOR, MetricRows, Pack, PackRows
@@ -92,10 +92,10 @@ from {schema}.observability_info()
 # driver. The value travels as text, since the cast of a single numeric that no double can hold would cost
 # all the others.
 _METRICS: LiteralString = """
-select metric_name, count(*),
+select metric_name::text, count(*),
     string_agg(coalesce(labels::text, ''), {separator}), string_agg(coalesce(value::text, ''), {separator})
 from {schema}.otel_metrics()
-group by metric_name
+group by 1
 """
 
 _HEALTH: LiteralString = """
@@ -130,7 +130,7 @@ async def poll(
             if rows is not None:
                 read.append(rows)
         for index, rows in enumerate(read):
-            if await asyncio.to_thread(assembler.in_trouble, rows):
+            if await asyncio.to_thread(in_trouble, rows):
                 health = await attempts.run(rows.pack.schema, _read_health(connection, rows.pack.schema))
                 read[index] = replace(rows, health=health or ())
     except psycopg.Error as error:

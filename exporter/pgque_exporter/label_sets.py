@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from pgque_exporter.config_limits import Limits
 from pgque_exporter.config_targets import TargetConfig
 from pgque_exporter.snapshot import Labels
 
@@ -72,8 +73,6 @@ class LabelSets:
             return _unusable(text, INVALID_LABEL)
         # An empty value is the same as no label to Prometheus, and so must not make a second series.
         names = tuple(name for name in (*SUBJECT_LABELS, *CONTRACT_LABELS) if given.get(name))
-        if any(len(given[name]) > self._limits.label_length for name in names):
-            return _unusable(text, LONG_LABEL)
         # The same queue stands in many label sets: one pair for all of them is a third of the memory.
         own = tuple(self._pairs.setdefault(pair, pair) for pair in ((name, given[name]) for name in names))
         labels = (*self._first, *own)
@@ -81,9 +80,17 @@ class LabelSets:
             subject = dict(self._subject) | {name: given[name] for name in SUBJECT_LABELS if given.get(name)}
             others = (pair for pair in own if pair[0] not in SUBJECT_LABELS)
             labels = (*subject.items(), *self._own, *others)
-        if len(labels) > self._limits.labels:
-            return _unusable(text, MANY_LABELS)
+        reason = excess(own, len(labels), self._limits)
+        if reason is not None:
+            return _unusable(text, reason)
         return LabelSet(text, labels, self._names.setdefault(names, frozenset(names)))
+
+
+def excess(given: Labels, count: int, limits: Limits) -> str | None:
+    """Why a series can't have the labels that a pack gave, `count` with ours; None if it can."""
+    if any(len(value) > limits.label_length for _, value in given):
+        return LONG_LABEL
+    return MANY_LABELS if count > limits.labels else None
 
 
 def _unusable(text: str, reason: str) -> LabelSet:

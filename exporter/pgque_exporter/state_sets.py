@@ -6,10 +6,13 @@ them are ok. Whatever it does send stays.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pgque_exporter.catalogue import Catalogue
+from pgque_exporter.config_limits import Limits
+from pgque_exporter.label_sets import excess
 from pgque_exporter.pack import Pack
 from pgque_exporter.snapshot import Family, Labels
 
@@ -17,7 +20,7 @@ HEALTH_STATE = "pgque.queue.health_state"
 HEALTH_STATUS = "pgque.queue.health_status"
 # The states, and their numbers.
 STATES: Mapping[str, float | None] = {"ok": 0.0, "warning": 1.0, "critical": 2.0, "unknown": None}
-
+_LONGEST_STATE = ("state", max(STATES, key=len))
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,18 +29,21 @@ class Health:
 
     troubles  labels of the states that a check is in and that aren't ok
     ok        number of checks that are
+    dropped   states that are beyond the limits of labels, by reason
     """
 
     states: Family
     statuses: Family
     troubles: tuple[Labels, ...]
     ok: int
+    dropped: Counter[str] = field(default_factory=Counter)
 
 
 class StateSets:
     """Completes the health of one database. As long as nothing changes, it is the same object."""
 
-    def __init__(self, catalogue: Catalogue) -> None:
+    def __init__(self, catalogue: Catalogue, limits: Limits) -> None:
+        self._limits = limits
         self._none = Family(catalogue[HEALTH_STATE], (), ()), Family(catalogue[HEALTH_STATUS], (), ())
         self._given: tuple[Sequence[Pack], Family, Family] = ((), *self._none)
         self._health = Health(*self._none, (), 0)
@@ -73,6 +79,13 @@ class StateSets:
         for subject in subjects:
             for check in checks_of(subject):
                 current.setdefault((*subject, ("check", check)), "ok")
+        # What the pack says of such a check was dropped for the same reason: "ok" would be made up.
+        dropped: Counter[str] = Counter()
+        for check_labels in [*current]:
+            reason = excess((check_labels[-1], _LONGEST_STATE), len(check_labels) + 1, self._limits)
+            if reason is not None:
+                del current[check_labels]
+                dropped[reason] += len(STATES)
         self._sets = {check: self._sets.get(check) or _state_set(check) for check in current}
         for check_labels, state in current.items():
             for name, labels in zip(STATES, self._sets[check_labels], strict=True):
@@ -92,6 +105,7 @@ class StateSets:
             Family.of(self._none[1].metric, statuses.items()),
             troubles,
             len(active) - len(troubles),
+            dropped,
         )
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgque_exporter.assembly import Assembler
+from pgque_exporter.assembly import Assembler, in_trouble
 from pgque_exporter.config import Limits, TargetConfig
+from pgque_exporter.config_limits import DEFAULT_LIMITS
 from pgque_exporter.exposition import SampleWriter
 from pgque_exporter.limits import SeriesBudget, SeriesLimit
 from pgque_exporter.pack import SEPARATOR, MetricRows, Pack, PackRows
@@ -24,9 +26,9 @@ Row = tuple[str, str, str]  # metric, labels as JSON, value
 Seen = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
-def assembler() -> Assembler:
-    limit = SeriesLimit("shop", Limits(), SeriesBudget(10**6))
-    return Assembler(TargetConfig("shop", ""), CATALOGUE, limit)
+def assembler(limits: Limits = DEFAULT_LIMITS) -> Assembler:
+    limit = SeriesLimit("shop", limits, SeriesBudget(10**6))
+    return Assembler(TargetConfig("shop", "", limits=limits), CATALOGUE, limit)
 
 
 def labels(**given: str) -> str:
@@ -177,3 +179,39 @@ def test_health_that_did_not_change_is_the_same_object() -> None:
     quiet, still, loud = (shot(old, *rows) for rows in ([status], [status], [status, warning]))
     assert [a is b for a, b in zip(quiet.families, still.families, strict=True)] == [True, True]
     assert (quiet.checks_ok, loud.checks_ok, len(loud.checks)) == (2, 1, 1)
+
+
+def test_a_pack_that_calls_its_engine_another_name_is_told_from_before() -> None:
+    old = assembler()
+    status = (STATUS, labels(queue="q"), "0")
+    for engine in ("toy", "new", "new", "toy"):
+        rows = pack_rows([status, (DEPTH, labels(queue="q"), "1")], engine)
+        rows = replace(rows, pack=replace(rows.pack, schema="same"))
+        snapshot = old.assemble([rows], 1000.0, 0.0)
+        assert {dict(series.labels)["engine"] for family in snapshot.families for series in family.series} == {
+            engine
+        }
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"), [(Limits(labels=4), "too_many_labels"), (Limits(label_length=5), "label_too_long")]
+)
+def test_a_check_beyond_the_limits_is_not_taken_for_ok(limits: Limits, reason: str) -> None:
+    status = (STATUS, labels(queue="q"), "2")
+    critical = (STATE, labels(queue="q", check="lag", state="critical"), "1")
+    for rows, number in (([status, critical], 9), ([status], 8)):  # its row, and the states of both checks
+        snapshot = shot(assembler(limits), *rows)
+        assert [family.metric.name for family in snapshot.families] == [STATUS]
+        assert dropped(snapshot) == {reason: number}
+        assert snapshot.checks_ok == 0
+
+
+def test_trouble_is_seen_in_what_a_pack_sends() -> None:
+    def of(state: str, value: str = "1") -> bool:
+        return in_trouble(pack_rows([(DEPTH, "{}", "1"), (STATE, labels(queue="q", state=state), value)]))
+
+    assert of("warning")
+    assert not of("warning", "0")
+    assert not of("ok")
+    for text in ("", "[1]", "{", "[" * 100_000, '"warning"'):
+        assert not in_trouble(pack_rows([(STATE, text, "1")]))

@@ -143,6 +143,15 @@ def add_histogram(
         toy.add("pgque.batch.size_count", count, **labels)
 
 
+def test_names_of_metrics_of_any_type_are_texts(database: Database, toy: ToyPack) -> None:
+    database.connect().execute(
+        "drop function toy_observability.otel_metrics(); create function toy_observability.otel_metrics() "
+        "returns table (metric_name json, metric_type text, value numeric, labels jsonb) "
+        """language sql as $$ values ('"odd"'::json, 'gauge', 1, null::jsonb), ('5', 'gauge', 2, null) $$"""
+    )
+    assert dropped(poll(database.dsn())) == {"unknown_metric": 2}
+
+
 def test_parts_become_histograms(database: Database, toy: ToyPack) -> None:
     add_histogram(toy, {"+Inf": 7, "10": 7, "1": 2, "5.5": 2}, 40.5, 7, queue="q", consumer="c")
     add_histogram(toy, {"+Inf": 0}, 0, 0, queue="q", consumer="idle")  # bounds are the pack's choice
