@@ -18,7 +18,6 @@ from pgque_exporter.snapshot import Snapshot
 log = logging.getLogger(__name__)
 
 _MOST_WAITING = 500_000  # points; a disk that is slower than the polls must not fill the memory
-_RETRY = 1.0  # seconds before a file that can't be closed is tried again
 
 
 class Loss(StrEnum):
@@ -110,6 +109,7 @@ class Archive:
             self.ledger.dropped[Loss.SHUTDOWN] += snapshot.points
             raise
         except OSError as error:
+            encoder.take_back()
             self.ledger.dropped[Loss.WRITE_FAILED] += snapshot.points
             self._report(f"can't write to {self.files.folder}: {error.strerror}")
         except Exception:
@@ -133,7 +133,6 @@ class Archive:
             await asyncio.to_thread(self.files.rotate)
         except OSError as error:
             self._report(f"can't close a file in {self.files.folder}: {error.strerror}")
-            await asyncio.sleep(_RETRY)
 
     def _report(self, trouble: str | None) -> None:
         """Write a line when the trouble changes."""

@@ -63,7 +63,7 @@ class ArchiveFiles:
             for path in self._files(_UNFINISHED):
                 path.unlink()
             for path in self._files(_OPEN):
-                self._recover(path)
+                self._recover(path, compress=True)
         except BlockingIOError:
             self._release()
             hint = "give each service an archive.directory of its own"
@@ -105,6 +105,8 @@ class ArchiveFiles:
             with contextlib.suppress(OSError):  # all that counts has been flushed
                 target.file.close()
             self._close(target.path, compress=compress and self._config.compress)
+        for path in sorted(self._files(_OPEN)):  # that could not be closed before, or have a torn line
+            self._recover(path, compress=compress)
         self._make_room()
 
     def stop(self) -> None:
@@ -130,18 +132,25 @@ class ArchiveFiles:
                 file = path.open("xb", buffering=0)
             except FileExistsError:
                 continue
-            self._sync_folder()
+            try:
+                self._sync_folder()
+            except OSError:
+                file.close()
+                path.unlink()  # or each snapshot would leave one
+                raise
             return _OpenFile(file, path, time.monotonic())
 
     def _take_back(self, target: _OpenFile) -> None:
         try:
             target.file.truncate(target.size)
             target.file.seek(target.size)
-        except OSError:  # then the next one begins a file, and the torn line is cut off at the next start
+        except OSError:  # then the next one begins a file, and the next rotation cuts off the torn line
             self._open = None
+            with contextlib.suppress(OSError):
+                target.file.close()
 
-    def _recover(self, path: Path) -> None:
-        """Close a file that was being written when its service died; a torn last line is cut off."""
+    def _recover(self, path: Path, *, compress: bool) -> None:
+        """Close a file that was left open by a failure or a kill; a torn last line is cut off."""
         if path.with_name(_stem(path) + _PACKED).exists():
             path.unlink()  # it died between renaming one and deleting the other
             return
@@ -150,8 +159,8 @@ class ArchiveFiles:
             torn = file.seek(0, os.SEEK_END) - whole
             file.truncate(whole)
             os.fsync(file.fileno())
-        log.info("%s: an earlier service left it open; closed, %d bytes of a torn line cut off", path, torn)
-        self._close(path, compress=self._config.compress)
+        log.info("%s: it had been left open; %d bytes of a torn line cut off", path, torn)
+        self._close(path, compress=compress and self._config.compress)
 
     def _close(self, path: Path, *, compress: bool) -> None:
         stem = _stem(path)
@@ -165,6 +174,8 @@ class ArchiveFiles:
                 log.warning("%s: not compressed: %s", path, error.strerror)
                 path.with_name(stem + _UNFINISHED).unlink(missing_ok=True)
             else:
+                # From here on it is packed, even if this fails: as a plain file it would be there twice.
+                self._sync_folder()
                 path.unlink()
                 return
         path.rename(path.with_name(stem + _PLAIN))
@@ -180,7 +191,6 @@ class ArchiveFiles:
             file.flush()
             os.fsync(file.fileno())
         packed.rename(path.with_name(stem + _PACKED))
-        self._sync_folder()
 
     # --- all files -------------------------------------------------------------------------------
 

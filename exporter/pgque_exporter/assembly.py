@@ -322,7 +322,10 @@ def _collect_part(
 
 
 def in_trouble(rows: PackRows) -> bool:
-    """Whether a check of the pack isn't ok. Nothing is remembered: whether the poll ends well isn't sure yet."""
+    """Whether a check of the pack isn't ok.
+
+    Nothing is remembered for it: a poll that fails later on would never forget it again.
+    """
     for part in rows.metrics:
         if part.name == HEALTH_STATE:
             texts, values = part.columns()

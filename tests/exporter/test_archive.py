@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gzip
 import json
 import os
@@ -217,6 +218,55 @@ def test_a_folder_that_can_not_be_had_is_a_clear_error(tmp_path: Path) -> None:
         files(tmp_path / "file")
 
 
+def test_a_file_that_can_not_be_closed_is_closed_with_the_next(tmp_path: Path) -> None:
+    mine = files(tmp_path, compress=False)
+    mine.append(b"one\n")
+    [path] = tmp_path.glob("*.part")
+    (tmp_path / path.stem / "in the way").mkdir(parents=True)
+    with pytest.raises(OSError, match="directory"):
+        mine.rotate()
+    (tmp_path / path.stem / "in the way").rmdir()
+    (tmp_path / path.stem).rmdir()
+    with path.open("ab") as file:
+        file.write(b"torn")
+    mine.append(b"two\n")
+    mine.rotate()
+    assert [path.read_bytes() for path in sorted(tmp_path.glob("metrics-*"))] == [b"one\n", b"two\n"]
+    assert names(tmp_path) == ["jsonl"] * 2
+    mine.stop()
+
+
+class _Unsynced(ArchiveFiles):
+    """Of a folder that for a while can't be flushed, as on a disk that fails."""
+
+    faulty = False
+
+    def _sync_folder(self) -> None:
+        if self.faulty:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        super()._sync_folder()
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_a_folder_that_can_not_be_flushed_has_each_line_once(tmp_path: Path, compress: bool) -> None:
+    mine = _Unsynced(ArchiveConfig(tmp_path, compress=compress))
+    mine.start()
+    mine.append(b"one\n")
+    mine.faulty = True
+    with pytest.raises(OSError, match="error"):
+        mine.rotate()
+    for _ in range(2):
+        with pytest.raises(OSError, match="error"):
+            mine.append(b"lost\n")
+    assert [name.removesuffix(".gz") for name in names(tmp_path) if not name.endswith(".part")] == ["jsonl"]
+    mine.faulty = False
+    mine.append(b"two\n")
+    mine.rotate()
+    found = [path.read_bytes() for path in sorted(tmp_path.glob("metrics-*"))]
+    assert [gzip.decompress(data) if compress else data for data in found] == [b"one\n", b"two\n"]
+    mine.stop()
+
+
 _FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
@@ -274,6 +324,8 @@ def test_every_point_is_accounted_for_when_the_folder_goes(
         for number in range(3):
             archive.put(snapshot(number))
         await settled()
+        archive.put(snapshot(3, 4, metric=SENT))
+        await settled()
         folder.unlink()
         archive.put(snapshot(7))
         await settled()
@@ -282,11 +334,13 @@ def test_every_point_is_accounted_for_when_the_folder_goes(
         return archive
 
     archive = asyncio.run(run())
-    # The second queue has ended: once its point is missing, its end is told in the next line.
-    assert archive.ledger.dropped == {Loss.WRITE_FAILED: 3}
-    assert archive.ledger.polled == archive.ledger.written + 3
+    assert archive.ledger.dropped == {Loss.WRITE_FAILED: 5}
+    assert archive.ledger.polled == archive.ledger.written + 5
     assert [point.value for point in read(tmp_path / "away")] == [1, 2]
-    assert [point.value for point in read(folder)][:1] == [7]
+    # The second queue ended while nothing could be written: that is told as soon as something can.
+    value, mark = read(folder)
+    assert (value.value, dict(value.attributes)["queue"]) == (7, "q0")
+    assert (mark.flags, dict(mark.attributes)["queue"], mark.name) == (1, "q1", "pgque.queue.depth")
     assert "can't write to" in caplog.text
 
 

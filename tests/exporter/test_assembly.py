@@ -188,9 +188,7 @@ def test_a_pack_that_calls_its_engine_another_name_is_told_from_before() -> None
         rows = pack_rows([status, (DEPTH, labels(queue="q"), "1")], engine)
         rows = replace(rows, pack=replace(rows.pack, schema="same"))
         snapshot = old.assemble([rows], 1000.0, 0.0)
-        assert {dict(series.labels)["engine"] for family in snapshot.families for series in family.series} == {
-            engine
-        }
+        assert {dict(key)["engine"] for _, key in seen(snapshot)} == {engine}
 
 
 @pytest.mark.parametrize(

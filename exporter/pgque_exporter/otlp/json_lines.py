@@ -47,7 +47,9 @@ class LineEncoder:
             f'"scopeMetrics":[{{"scope":{scope},"metrics":['
         )
         self._starts = SnapshotEncoder(resource, database)
+        # The series of the last lines, and of those before them.
         self._before: Mapping[Metric, Sequence[Labels]] = {}
+        self._earlier = self._before
 
     def encode(self, snapshot: Snapshot) -> Lines:
         """The lines of a snapshot, all points at the snapshot's own time."""
@@ -69,6 +71,10 @@ class LineEncoder:
         if open_line:
             lines.append(self._line(open_line))
         return Lines("".join(lines).encode(), points)
+
+    def take_back(self) -> None:
+        """The last lines came nowhere: the next have to tell which series ended since the ones before."""
+        self._before = self._earlier
 
     def _line(self, metrics: Sequence[str]) -> str:
         return f"{self._begin}{','.join(metrics)}]}}]}}]}}\n"
@@ -92,7 +98,7 @@ class LineEncoder:
                 gone = set(labels).difference(still)
                 marks = [f'{{{time},"flags":{_NO_VALUE}{attributes(one)}' for one in labels if one in gone]
                 yield metric, iter([marks] if marks else [])
-        self._before = now
+        self._before, self._earlier = now, self._before
 
 
 class _Attributes:
