@@ -125,7 +125,6 @@ class Service:
         self._archive: Archive | None = None
         if config.archive is not None:
             self._archive = Archive(config.archive, self._resource)
-            self._archive.files.start()
             self._telemetry.watch_archive(self._archive)
         self._loop_lag = LoopLag(self._telemetry.note_loop_lag)
         self._tasks: list[asyncio.Task[None]] = []
@@ -143,6 +142,9 @@ class Service:
         # in which the other databases' names are looked up and pages are built.
         threads = ThreadPoolExecutor(_MOST_THREADS, "worker")
         asyncio.get_running_loop().set_default_executor(threads)
+        if self._archive is not None:
+            # Off the loop: a disk may hang, or hold much to be closed, and a signal ends the service even then.
+            await asyncio.to_thread(self._archive.files.start)
         servers = self._servers()
         serving = asyncio.create_task(serve(servers))
         ending = asyncio.create_task(stop.wait())

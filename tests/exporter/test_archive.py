@@ -399,3 +399,23 @@ def test_what_was_written_survives_a_kill(database: Database, toy: ToyPack, tmp_
     times = [point.time for point in read(folder) if point.name == "pgque.queue.depth"]
     assert len(set(times)) == len(times) >= least > 0
     assert os.listdir(folder).count(".lock") == 1
+
+
+def test_a_disk_that_hangs_at_the_start_does_not_keep_the_service(tmp_path: Path) -> None:
+    folder, file = tmp_path / "archive", tmp_path / "config.yaml"
+    folder.mkdir()
+    os.mkfifo(folder / ".lock")  # to open it waits for a reader who never comes
+    targets = [{"name": "shop", "dsn": "host=127.0.0.1 port=1 dbname=shop"}]
+    given = {"listen": "127.0.0.1:0", "targets": targets, "archive": {"directory": str(folder)}}
+    file.write_text(yaml.safe_dump(given))
+    argv: list[str | Path] = [sys.executable, "-m", "pgque_exporter", "run", "--config", file]
+    with Process(argv, log=tmp_path / "log") as process:
+
+        def listens() -> bool:
+            status = Path(f"/proc/{process.pid}/status").read_text("ascii")
+            caught = int(status.split("SigCgt:")[1].split()[0], 16)
+            return bool(caught >> (signal.SIGTERM - 1) & 1)
+
+        process.wait_for(listens, "a service that listens to signals")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == 0
