@@ -7,7 +7,19 @@ set local search_path = pg_catalog, pg_temp;
 
 -- ---- sql/history/remove.sql
 
--- All of it: what was published can be published again.
+-- All of it: what was published can be published again. A schema of this name that isn't marked as ours
+-- is somebody's, and stays.
+do $$
+begin
+    if starts_with(obj_description(to_regnamespace('queue_history'), 'pg_namespace'), 'pgque_exporter history ') is not true
+        and to_regnamespace('queue_history') is not null
+    then
+        raise exception 'schema queue_history is not what `sql install --history` made'
+            using hint = 'Drop the schema yourself if nobody needs it.';
+    end if;
+end
+$$;
+
 drop schema if exists queue_history cascade;
 
 commit;

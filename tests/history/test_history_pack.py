@@ -152,6 +152,26 @@ def test_installing_again_keeps_what_was_published_and_removing_leaves_nothing(
         assert history.execute("select to_regnamespace('queue_history')").fetchone() == (None,)
 
 
+def test_a_schema_of_somebody_else_is_neither_moved_into_nor_removed(database: Database) -> None:
+    """What he had put there would stay his, and say what is normal for every database."""
+    db = database.connect()
+    db.execute("create role squatter")
+    try:
+        db.execute(
+            "create schema queue_history authorization squatter;"
+            " create table queue_history.slo (precious int); alter table queue_history.slo owner to squatter"
+        )
+        for script, refusal in ((INSTALL, "belongs to squatter"), (UNINSTALL, "is not what")):
+            with pytest.raises(psycopg.Error, match=refusal):
+                db.execute(script.encode())
+            db.execute("rollback")
+            assert db.execute("select count(precious) from queue_history.slo").fetchone() == (0,)
+    finally:
+        db.execute("rollback")
+        db.execute("drop owned by squatter cascade; drop role squatter")
+    db.execute(INSTALL.encode())
+
+
 def test_who_monitors_may_read_and_nobody_else_may(history: psycopg.Connection[Any]) -> None:
     rights = history.execute(
         """
