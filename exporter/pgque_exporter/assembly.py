@@ -128,7 +128,7 @@ class Assembler:
             poll.used.append((pack.engine, texts))
             found = poll.histograms.setdefault(part[0].name, HistogramRows())
             _collect_part(*part, self._sets_of(pack).of(texts), _numbers(values), found, poll.dropped)
-        elif metric is not None and _in_contract(metric):
+        elif metric is not None and self._may_have(metric):
             poll.families.setdefault(name, []).append(self._family(poll, pack, metric, rows))
         else:
             poll.dropped[UNKNOWN_METRIC] += rows.count
@@ -143,7 +143,7 @@ class Assembler:
         family = _repeated(metric, column, texts, values, words) if column is not None else None
         if family is None:
             sets = self._sets_of(pack).of(texts)
-            found = _collect(metric, self._allowed(metric), sets, values, poll.dropped)
+            found = _collect(metric, sets, values, poll.dropped)
             column = _column(sets, tuple(found))
             family = Family(metric, column.labels, tuple(found.values()))
             poll.learned = True
@@ -151,10 +151,12 @@ class Assembler:
         poll.used.append((pack.engine, poll.columns[key].texts))
         return family
 
-    def _allowed(self, metric: Metric) -> frozenset[str]:
-        """Labels that rows of the metric may have. Not every database may speak for the others."""
-        others = SUBJECT_LABELS if metric.source is Source.HISTORY and self._target.history else ()
-        return frozenset((*metric.labels, *others))
+    def _may_have(self, metric: Metric) -> bool:
+        """Whether rows of a pack may carry this metric; a histogram comes in parts."""
+        if metric.source is Source.HISTORY:
+            # One database tells it of all; what another said would be on the page beside it.
+            return self._target.history
+        return metric.source is not Source.SERVICE and metric.type is not MetricType.HISTOGRAM
 
     def _sets_of(self, pack: Pack) -> LabelSets:
         sets = self._sets.get(pack.engine)
@@ -219,12 +221,13 @@ def _repeated(
 
 def _collect(
     metric: Metric,
-    allowed: frozenset[str],
     sets: Sequence[LabelSet],
     values: Sequence[float | None],
     dropped: Counter[str],
 ) -> dict[Labels, float]:
     """The good rows of one metric; the others are counted."""
+    subject = SUBJECT_LABELS if metric.source is Source.HISTORY else ()
+    allowed = frozenset((*metric.labels, *subject))
     found: dict[Labels, float] = {}
     for one, value in zip(sets, values, strict=True):
         if one.reason is not None:
@@ -267,11 +270,6 @@ def _merged(families: Sequence[Family], dropped: Counter[str]) -> Family:
         else:
             found[labels] = value
     return Family.of(families[0].metric, found.items())
-
-
-def _in_contract(metric: Metric) -> bool:
-    """Whether rows of a pack may carry this metric; a histogram comes in parts."""
-    return metric.source is not Source.SERVICE and metric.type is not MetricType.HISTOGRAM
 
 
 def _numbers(texts: Sequence[str]) -> Sequence[float | None]:

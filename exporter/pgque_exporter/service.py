@@ -143,7 +143,7 @@ class Service:
         threads = ThreadPoolExecutor(_MOST_THREADS, "worker")
         asyncio.get_running_loop().set_default_executor(threads)
         if self._archive is not None:
-            # Off the loop: a disk may hang, or hold much to be closed, and a signal ends the service even then.
+            # Off the loop: the disk may hang, or hold much to be closed; a signal must be heard even then.
             await asyncio.to_thread(self._archive.files.start)
         servers = self._servers()
         serving = asyncio.create_task(serve(servers))

@@ -12,7 +12,7 @@ import pytest
 from pgque_exporter.contract import PollResult
 from pgque_exporter.exposition import Format, SampleWriter, page_parts
 from pgque_exporter.overview import queues
-from tests.exporter.harness import CATALOGUE, poll
+from tests.exporter.harness import CATALOGUE, ToyPack, poll
 from tests.support.database import Database
 from tests.support.repository import ROOT
 
@@ -124,8 +124,16 @@ def test_a_database_speaks_for_others_only_where_it_may(
 ) -> None:
     publish(history, "slo", ("freshness", 720, *SUBJECT, 0.99, 0.995, 0.5, 0.5))
     result = poll(database.dsn())
-    assert {name for name, _ in seen(result)} == {"pgque.history.as_of_timestamp_seconds"}
-    assert result.snapshot.dropped["invalid_label"] == 4
+    assert seen(result) == {}
+    assert result.snapshot.dropped["unknown_metric"] == 5
+
+
+def test_a_database_says_nothing_beside_what_history_says_of_it(database: Database) -> None:
+    """Else a series would be on the page twice, with two values."""
+    toy = ToyPack(database.connect())
+    toy.add("pgque.slo.burn_rate", 0, objective="freshness", window="1h")
+    assert seen(poll(database.dsn())) == {}
+    assert seen(poll(database.dsn(), history=True)) != {}
 
 
 def test_history_can_not_pose_as_a_queue_of_another_database(
