@@ -46,6 +46,7 @@ class Archive:
         self.files = ArchiveFiles(config)
         self._resource = resource
         self._encoders: dict[str, LineEncoder] = {}
+        self._gone: set[str] = set()  # databases that are forgotten once all is written that waits
         self._waiting: deque[Snapshot] = deque()
         self._under_way = 0  # points
         self._wake = asyncio.Event()
@@ -61,6 +62,7 @@ class Archive:
     def put(self, snapshot: Snapshot) -> None:
         """Take a snapshot; returns at once."""
         self.ledger.polled += snapshot.points
+        self._gone.discard(snapshot.database)
         self._waiting.append(snapshot)
         while self.queued > _MOST_WAITING and len(self._waiting) > 1:
             self.ledger.dropped[Loss.QUEUE_FULL] += self._waiting.popleft().points
@@ -68,13 +70,17 @@ class Archive:
 
     def forget(self, database: str) -> None:
         """A database is polled no more."""
-        self._encoders.pop(database, None)
+        self._gone.add(database)
+        self._wake.set()
 
     async def run(self) -> None:
         """Write until `close`."""
         while self._waiting or not self._closing:
             self._wake.clear()
             due = self.files.due_in()
+            if not self._waiting:
+                while self._gone:
+                    self._encoders.pop(self._gone.pop(), None)
             if self._waiting:
                 await self._write(self._waiting.popleft())
             elif due is not None and due <= 0:

@@ -344,6 +344,25 @@ def test_every_point_is_accounted_for_when_the_folder_goes(
     assert "can't write to" in caplog.text
 
 
+def test_a_database_that_is_gone_is_forgotten_with_its_last_point(tmp_path: Path) -> None:
+    async def run() -> Archive:
+        archive = Archive(ArchiveConfig(tmp_path), RESOURCE)
+        archive.files.start()
+        task = asyncio.create_task(archive.run())
+        for values in ((1, 2), (3,)):
+            archive.put(snapshot(*values))
+            if len(values) == 2:
+                archive.forget("shop")
+            async with asyncio.timeout(60):
+                while archive.queued:  # noqa: ASYNC110 - there is no event for it
+                    await asyncio.sleep(0.01)
+        await archive.close(60)
+        await task
+        return archive
+
+    assert asyncio.run(run()).ledger.written == 3, "of the second queue nothing was known any more"
+
+
 def service_config(database: Database, folder: Path, port: str = "127.0.0.1:0") -> dict[str, Any]:
     return {
         "listen": port,
