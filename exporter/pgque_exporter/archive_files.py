@@ -26,6 +26,8 @@ from pgque_exporter.errors import UserError
 log = logging.getLogger(__name__)
 
 _OPEN, _PLAIN, _PACKED, _UNFINISHED = ".jsonl.part", ".jsonl", ".jsonl.gz", ".jsonl.gz.tmp"
+_NAME = "metrics-%Y%m%dT%H%M%S.%fZ"  # UTC, sorted by time
+_OURS = "metrics-????????T??????.??????Z"  # a collector's file exporter calls its files nearly the same
 _BLOCK = 2**20  # bytes at a time
 _LEVEL = 1
 _GZIP = 16  # in place of the zlib format
@@ -125,7 +127,7 @@ class ArchiveFiles:
     def _new(self) -> _OpenFile:
         self.folder.mkdir(parents=True, exist_ok=True)
         while True:
-            name = datetime.now(UTC).strftime("metrics-%Y%m%dT%H%M%S.%fZ")
+            name = datetime.now(UTC).strftime(_NAME)
             path = self.folder / f"{name}{_OPEN}"
             try:
                 # Unbuffered: after a failure nothing may be left that a later write would bring along.
@@ -208,7 +210,7 @@ class ArchiveFiles:
         self.size = sum(path.stat().st_size for path in every)
 
     def _files(self, kind: str) -> Iterator[Path]:
-        return self.folder.glob(f"metrics-*{kind}")
+        return self.folder.glob(f"{_OURS}{kind}")
 
     def _sync_folder(self) -> None:
         """Make names last as their contents do."""

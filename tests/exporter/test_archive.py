@@ -176,6 +176,18 @@ def test_the_oldest_files_go_when_all_are_too_large(tmp_path: Path) -> None:
     mine.stop()
 
 
+def test_files_of_others_stay(tmp_path: Path) -> None:
+    theirs = ["metrics-2026-01-01T00-00-00.000.jsonl", "metrics-old.jsonl.gz", "metrics-1.jsonl.part"]
+    for name in theirs:
+        (tmp_path / name).write_bytes(b"x" * 500)
+    mine = files(tmp_path, max_size=400)
+    mine.append(b"y" * 499 + b"\n")
+    mine.rotate()
+    mine.append(b"z" * 499 + b"\n")
+    mine.stop()
+    assert all((tmp_path / name).read_bytes() == b"x" * 500 for name in theirs)
+
+
 def test_a_torn_last_line_is_cut_off(tmp_path: Path) -> None:
     mine = files(tmp_path)
     mine.append(b"one\ntwo\n")
@@ -184,8 +196,8 @@ def test_a_torn_last_line_is_cut_off(tmp_path: Path) -> None:
     path.rename(path.with_name(path.name + ".part"))
     with path.with_name(path.name + ".part").open("ab") as file:
         file.write(b"x" * 3_000_000)
-    (tmp_path / "metrics-1.jsonl.gz.tmp").write_bytes(b"half")
-    (tmp_path / "metrics-2.0Z.jsonl.part").write_bytes(b"nothing whole")
+    (tmp_path / "metrics-20260101T000000.000001Z.jsonl.gz.tmp").write_bytes(b"half")
+    (tmp_path / "metrics-20260101T000000.000002Z.jsonl.part").write_bytes(b"nothing whole")
     files(tmp_path).stop()
     assert names(tmp_path) == ["jsonl.gz"]
     [packed] = tmp_path.glob("metrics-*.gz")
