@@ -97,7 +97,9 @@ class Assembler:
         self._columns = poll.columns
         families = {name: _merged(found, poll.dropped) for name, found in poll.families.items()}
         packs = tuple(rows.pack for rows in read)
-        health = self._state_sets.complete(packs, families.get(HEALTH_STATE), families.get(HEALTH_STATUS))
+        health = self._state_sets.complete(
+            packs, families.get(HEALTH_STATE), families.get(HEALTH_STATUS), poll.untold
+        )
         families |= {HEALTH_STATE: health.states, HEALTH_STATUS: health.statuses}
         numbers = tuple(
             families[metric.name]
@@ -144,6 +146,8 @@ class Assembler:
         if family is None:
             sets = self._sets_of(pack).of(texts)
             found = _collect(metric, sets, values, poll.dropped)
+            if metric.name == HEALTH_STATE:
+                poll.untold.update(_without_value(sets, values))
             column = _column(sets, tuple(found))
             family = Family(metric, column.labels, tuple(found.values()))
             poll.learned = True
@@ -187,6 +191,7 @@ class _Poll:
         self.families: dict[str, list[Family]] = {}
         self.histograms: dict[str, HistogramRows] = {}
         self.used: list[tuple[str, Collection[str]]] = []  # engines and texts of label sets
+        self.untold: set[Labels] = set()  # checks with a state of no value
         self.dropped: Counter[str] = Counter()
 
 
@@ -241,6 +246,13 @@ def _collect(
         else:
             found[one.labels] = value
     return found
+
+
+def _without_value(sets: Sequence[LabelSet], values: Sequence[float | None]) -> Iterator[Labels]:
+    """The labels but for the last, the state, of rows that have no value."""
+    for one, value in zip(sets, values, strict=True):
+        if value is None and one.labels:
+            yield one.labels[:-1]
 
 
 def _lacks_value(metric: Metric, values: Sequence[float | None]) -> bool:

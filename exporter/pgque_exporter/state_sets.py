@@ -7,7 +7,7 @@ them are ok. Whatever it does send stays.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from pgque_exporter.catalogue import Catalogue
@@ -45,20 +45,30 @@ class StateSets:
     def __init__(self, catalogue: Catalogue, limits: Limits) -> None:
         self._limits = limits
         self._none = Family(catalogue[HEALTH_STATE], (), ()), Family(catalogue[HEALTH_STATUS], (), ())
-        self._given: tuple[Sequence[Pack], Family, Family] = ((), *self._none)
+        self._given: tuple[Sequence[Pack], Family, Family, Set[Labels]] = ((), *self._none, frozenset())
         self._health = Health(*self._none, (), 0)
         self._sets: dict[Labels, tuple[Labels, ...]] = {}
 
-    def complete(self, packs: Sequence[Pack], states: Family | None, statuses: Family | None) -> Health:
-        """The health that these rows of these packs tell."""
-        given = (packs, states or self._none[0], statuses or self._none[1])
+    def complete(
+        self,
+        packs: Sequence[Pack],
+        states: Family | None,
+        statuses: Family | None,
+        untold: Set[Labels],
+    ) -> Health:
+        """The health that these rows of these packs tell; a check of `untold` isn't ok for want of a row."""
+        given = (packs, states or self._none[0], statuses or self._none[1], untold)
         if given != self._given:
-            self._health = self._completed(packs, dict(given[1].series), dict(given[2].series))
+            self._health = self._completed(packs, dict(given[1].series), dict(given[2].series), untold)
             self._given = given
         return self._health
 
     def _completed(
-        self, packs: Sequence[Pack], states: dict[Labels, float], statuses: dict[Labels, float]
+        self,
+        packs: Sequence[Pack],
+        states: dict[Labels, float],
+        statuses: dict[Labels, float],
+        untold: Set[Labels],
     ) -> Health:
         current: dict[Labels, str] = {}  # state of a check, by the labels of the check
         by_engine = {pack.engine: pack for pack in packs}
@@ -78,7 +88,8 @@ class StateSets:
                     subjects[labels[:-2]] = None
         for subject in subjects:
             for check in checks_of(subject):
-                current.setdefault((*subject, ("check", check)), "ok")
+                if (*subject, ("check", check)) not in untold:
+                    current.setdefault((*subject, ("check", check)), "ok")
         # What the pack says of such a check was dropped for the same reason: "ok" would be made up.
         dropped: Counter[str] = Counter()
         for check_labels in [*current]:

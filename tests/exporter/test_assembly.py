@@ -204,6 +204,16 @@ def test_a_check_beyond_the_limits_is_not_taken_for_ok(limits: Limits, reason: s
         assert snapshot.checks_ok == 0
 
 
+def test_a_check_without_a_value_is_not_taken_for_ok() -> None:
+    old = assembler()
+    status = (STATUS, labels(queue="q"), "2")
+    for value in ("1", "", "", "1"):
+        snapshot = shot(old, status, (STATE, labels(queue="q", check="lag", state="critical"), value))
+        states = [dict(key) for (name, key), one in seen(snapshot).items() if name == STATE and one]
+        found = {one["check"]: one["state"] for one in states}
+        assert found == ({"lag": "critical", "dead": "ok"} if value else {"dead": "ok"})
+
+
 def test_trouble_is_seen_in_what_a_pack_sends() -> None:
     def of(state: str, value: str = "1") -> bool:
         return in_trouble(pack_rows([(DEPTH, "{}", "1"), (STATE, labels(queue="q", state=state), value)]))
