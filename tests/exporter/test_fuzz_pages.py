@@ -63,7 +63,7 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 def assembler() -> Assembler:
     limit = SeriesLimit("shop", LIMITS, SeriesBudget(LIMITS.series))
-    return Assembler(TargetConfig("shop", "", limits=LIMITS), CATALOGUE, limit)
+    return Assembler(TargetConfig("shop", "", limits=LIMITS, history=True), CATALOGUE, limit)
 
 
 def snapshot_of(rows: Sequence[tuple[str, str, str | None]], assembler: Assembler) -> Snapshot:
