@@ -18,7 +18,8 @@ from pgque_exporter.demo.cluster import Cluster, free_port
 from tests.support.debian import find_program
 from tests.support.processes import Process
 
-# The smallest pack: a depth per queue, another one each millisecond. The peer asks the same function.
+# The smallest pack: a value per queue, another one each millisecond. Three of four are depths, whole numbers;
+# the others are ages with fractions. The peer asks the same function, and takes all for depths.
 _PACK = """
 create schema bench_observability;
 create table bench_observability.row as
@@ -35,8 +36,10 @@ language sql stable as $$ select '', '', '', '' where false $$;
 create function bench_observability.otel_metrics()
 returns table (metric_name text, metric_type text, value numeric, labels jsonb)
 language sql stable as $$
-    select 'pgque.queue.depth', 'gauge',
-        ((depth + (extract(epoch from now()) * 1000)::bigint) % 1000)::numeric,
+    select case when n % 4 = 0 then 'pgque.ticker.last_tick_age_seconds' else 'pgque.queue.depth' end,
+        'gauge',
+        ((depth + (extract(epoch from now()) * 1000)::bigint) % 1000)::numeric
+            / case when n % 4 = 0 then 7 else 1 end,
         jsonb_build_object('queue', {queues})
     from bench_observability.row
 $$;
