@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import psycopg
@@ -161,3 +162,20 @@ def test_a_shadowing_function_is_not_called(engine_database: Database, db: Conne
     assert len(rows(db, "select from pgque.receive('orders', 'app')")) == 1
     value(db, "select pgque.maint_retry_events()")
     value(db, "select pgque.maint()")
+
+
+def test_the_ticker_loop_calls_no_operator_of_the_callers_search_path(db: Connection) -> None:
+    """It can't fix its search path, and a scheduler runs it with the rights of the engine's owner."""
+    value(db, "select pgque.set_tick_period_ms(500)")
+    db.execute("create schema trap")
+    types = ("int4", "int8", "float8", "numeric", "timestamptz", "interval")
+    for left, right in itertools.product(types, types):
+        for sign in ("+", "-", "*", "/", ">=", "="):
+            db.execute(
+                f"create or replace function trap.f({left}, {right}) returns {left} language plpgsql as"
+                " $$ begin raise exception 'trapped by % and %', pg_typeof($1), pg_typeof($2); end $$;"
+                f" create operator trap.{sign} (leftarg = {left}, rightarg = {right}, function = trap.f)"
+                .encode()
+            )
+    db.execute("set search_path = trap")  # pg_catalog is searched before it
+    db.execute("call pgque.ticker_loop()")

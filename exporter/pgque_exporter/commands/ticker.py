@@ -22,8 +22,9 @@ log = logging.getLogger(__name__)
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0  # seconds before another connection is tried
 
-# The pace is the engine's own setting, the same that its loop under a scheduler goes by.
-_TICK = "select c.tick_period_ms / 1000.0, pgque.ticker() from pgque.config as c"
+# The pace is the engine's own setting, the same that its loop under a scheduler goes by. No operator in it:
+# that would be looked for in the search path of a role that may do everything to queues.
+_TICK = "select c.tick_period_ms, pgque.ticker() from pgque.config as c"
 # Seconds between two runs, as the engine's own start() schedules them; each is a transaction of its own.
 _MAINTENANCE = (
     (10.0, "select pgque.maint_rotate_tables_step2()"),
@@ -34,7 +35,7 @@ _MAINTENANCE = (
 
 @dataclass
 class _Job:
-    """A statement that is due at a time of the monotonic clock; `every` None: at the pace it answers."""
+    """A statement that is due at a time of the monotonic clock; `every` None: it answers its pace in ms."""
 
     statement: str
     every: float | None
@@ -123,7 +124,7 @@ async def _drive(
             wait = min(wait * 2, _LONGEST_PAUSE)
             continue
         if job.every is None:
-            job.due = began + answer
+            job.due = began + answer / 1000
         if trouble is not None:
             log.info("%s: works again", target.name)
         trouble, wait = None, _FIRST_PAUSE
