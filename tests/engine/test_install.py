@@ -97,6 +97,22 @@ def test_us10_installing_again_changes_nothing(engine_database: Database) -> Non
     assert consume(db, "orders", "fast") == ["ticked", "not ticked yet", "after"]
 
 
+def test_installing_again_waits_for_nobody_at_work(engine_database: Database) -> None:
+    """No lock that those who send and consume would have to wait for, or it for them."""
+    db = engine_database.connect()
+    create_queue(db, "orders", "app")
+    until_commit = ENGINE_INSTALL.read_text(encoding="utf-8").rpartition("commit;")[0]
+    db.execute(until_commit.encode())
+    locks = rows(
+        db,
+        "select relation::regclass::text, mode from pg_locks where pid = pg_backend_pid()"
+        " and relation in (select oid from pg_class where relnamespace = 'pgque'::regnamespace)"
+        " and mode not in ('AccessShareLock', 'RowShareLock', 'RowExclusiveLock')",
+    )
+    db.execute("rollback")
+    assert locks == []
+
+
 def test_an_engine_of_an_earlier_version_gets_what_is_new(engine_database: Database) -> None:
     """Its tables have neither the new columns nor the new table; what they hold stays."""
     db = engine_database.connect()
