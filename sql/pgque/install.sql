@@ -572,7 +572,9 @@ grant execute on function pgque.drop_queue(text) to pgque_admin;
 
 -- Change one setting of a queue; NULL goes back to the default. The names are the columns of
 -- pgque.queue without `queue_`. Only the ones below may be set, and only to values that make sense:
--- a ticker with a count of 0 would tick on every call, a negative rotation period would never rest.
+-- a ticker with a count of 0 would tick on every call, a negative rotation period would never rest. And to
+-- intervals that lead from now to a time that PostgreSQL knows, back and forth: with another one, maint()
+-- would fail for all queues.
 
 create or replace function pgque.set_queue_config(queue text, param text, value text)
 returns integer
@@ -609,6 +611,9 @@ begin
            or (set_queue_config.param = 'ticker_max_count' and set_queue_config.value::int4 <= 0) then
             raise exception '% must be positive: %', set_queue_config.param, set_queue_config.value
                 using errcode = 'invalid_parameter_value';
+        end if;
+        if v_type = 'interval' then
+            perform now() + set_queue_config.value::interval, now() - set_queue_config.value::interval;
         end if;
         if set_queue_config.param = 'max_retries' and set_queue_config.value::int4 < 0 then
             raise exception 'max_retries must not be negative: %', set_queue_config.value
@@ -2365,7 +2370,8 @@ grant execute on function pgque.event_retry(bigint, bigint, integer) to pgque_re
 -- ---- sql/pgque/retry/batch_retry.sql
 
 -- Have all events of an open batch delivered again later; for a consumer that finds out halfway that
--- it can't do its work at all. Returns how many were put aside.
+-- it can't do its work at all. Returns how many were put aside; events that have outlived the queue's
+-- event_ttl are not among them.
 
 -- Internal: those that were retried less than max_retries times, or all without that.
 create or replace function pgque.retry_batch_events(
@@ -2394,7 +2400,7 @@ begin
         'ev_extra1, ev_extra2, ev_extra3, ev_extra4) '
         'select $1, $2, b.ev_id, b.ev_time, b.ev_txid, $3, coalesce(b.ev_retry, 0) + 1, '
         'b.ev_type, b.ev_data, b.ev_extra1, b.ev_extra2, b.ev_extra3, b.ev_extra4 '
-        'from (' || pgque.batch_event_sql(batch_id) || ') as b '
+        'from (' || pgque.batch_delivery_sql(batch_id) || ') as b '
         'where $4 is null or coalesce(b.ev_retry, 0) < $4 on conflict do nothing'
     using retry_time, v_sub.sub_queue, v_sub.owner_id, max_retries;
     get diagnostics v_count = row_count;
@@ -2791,7 +2797,8 @@ grant execute on function pgque.find_subconsumer(text, text, text) to pgque_admi
 
 -- Treat every event of an open batch as if nack() had been called for it: a retry after a minute, or a
 -- dead letter for those that were retried as often as the queue allows. Internal to
--- unregister_subconsumer().
+-- unregister_subconsumer(). Events that have outlived the queue's event_ttl are left out, as nobody would
+-- have been given them.
 
 create or replace function pgque.fail_batch(batch_id bigint, reason text)
 returns void
@@ -2810,7 +2817,7 @@ begin
 
     -- The dead first: those below are then the rest.
     for v_event in execute
-        'select b.* from (' || pgque.batch_event_sql(batch_id) || ') as b '
+        'select b.* from (' || pgque.batch_delivery_sql(batch_id) || ') as b '
         'where coalesce(b.ev_retry, 0) >= $1 order by b.ev_id'
         using v_batch.max_retries
     loop
@@ -4466,7 +4473,8 @@ declare
     v_queue int4 := (select q.queue_id from pgque.queue as q where q.queue_name = test_send.queue);
     v_found bool;
 begin
-    execute format('select exists (select from pgque.%I as e where e.ev_id = $1 and e.ev_data = $2)',
+    execute format('select exists (select from pgque.%I as e where e.ev_id = $1 and '
+                   'e.ev_data is not distinct from $2)',
                    'event_' || v_queue)
     into v_found
     using v_id, payload::text;
