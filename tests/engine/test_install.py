@@ -7,6 +7,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psycopg
 import pytest
 from psycopg import sql
 
@@ -150,6 +151,25 @@ def test_installs_at_the_same_moment_do_not_disturb_each_other(cluster: Cluster)
             list(pool.map(lambda target: target.install(ENGINE_INSTALL), targets))
         for target in (one, other):
             create_queue(target.connect(), "orders", "app")
+
+
+def test_a_schema_that_somebody_prepared_is_not_moved_into(database: Database) -> None:
+    """What is there already of his would stay his, and be called with the rights of the engine's owner."""
+    db = database.connect()
+    db.execute("create role squatter")
+    try:
+        db.execute(f"grant create on database {database.name} to squatter; set role squatter".encode())
+        db.execute(
+            "create schema pgque;"
+            " create function pgque.tick_queue(queue_id int4) returns bigint language sql as 'select 1::bigint';"
+            " reset role"
+        )
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="belongs to squatter, not to postgres"):
+            database.install(ENGINE_INSTALL)
+        assert value(db, "select to_regclass('pgque.queue')") is None
+    finally:
+        db.execute("reset role; drop owned by squatter cascade; drop role squatter")
+    database.install(ENGINE_INSTALL)
 
 
 def test_a_failing_install_leaves_nothing_behind(database: Database, tmp_path: Path) -> None:
