@@ -8,14 +8,16 @@ import logging
 import os
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import psycopg
 
 from pgque_exporter import logs
-from pgque_exporter.commands.options import add_config_options, expand, load_config, redactor
-from pgque_exporter.config import Config, TargetConfig
+from pgque_exporter.commands.options import add_config_options, load_config, redactor
+from pgque_exporter.config import Config, DiscoveryConfig, TargetConfig
 from pgque_exporter.connection import Connection, PollError, classified, close, connect, in_time, pause
+from pgque_exporter.discovery import find
 from pgque_exporter.redaction import Redactor
 
 log = logging.getLogger(__name__)
@@ -77,17 +79,41 @@ async def _run(config: Config, redact: Redactor) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end, number)
 
-    targets, failures = await expand(config, redact)
-    for name, error in failures.items():
-        log.error("%s: %s", name, error)
     stopping = asyncio.create_task(stop.wait())
+    await asyncio.gather(
+        _drive_all(config.targets, redact, stopping),
+        *(_drive_found(discovery, redact, stopping) for discovery in config.discoveries),
+    )
+    return code
+
+
+async def _drive_found(discovery: DiscoveryConfig, redact: Redactor, stopping: asyncio.Task[bool]) -> None:
+    """Drive the databases of a server, once it tells which it has."""
+    wait = _FIRST_PAUSE
+    trouble: str | None = None
+    while not stopping.done():
+        try:
+            found = await find(discovery, redact)
+        except PollError as error:
+            if str(error) != trouble:
+                trouble = str(error)
+                log.error("%s: %s", discovery.name, error)
+            await pause(wait, error, stopping)
+            wait = min(wait * 2, _LONGEST_PAUSE)
+        else:
+            await _drive_all(found.targets, redact, stopping)
+            return
+
+
+async def _drive_all(
+    targets: Sequence[TargetConfig], redact: Redactor, stopping: asyncio.Task[bool]
+) -> None:
     # Two connections for each database: however long the maintenance takes, the ticks go on.
     await asyncio.gather(*(
         _drive(target, redact, jobs, stopping)
         for target in targets
         for jobs in ([_Job(_TICK, None)], [_Job(statement, every) for every, statement in _MAINTENANCE])
     ))
-    return code
 
 
 async def _drive(
