@@ -2788,8 +2788,8 @@ grant execute on function pgque.dlq_purge(text, interval) to pgque_admin;
 -- The two subscriptions that a member of a cooperative group consists of: the group's, which holds the
 -- position, and its own, which holds its open batch. Internal. No row where either is missing.
 --
--- A member is a consumer named <group>.<member>; neither part may hold a dot, or two groups could
--- claim one name.
+-- A member is a consumer named <group>.<member>. Either part may hold dots, as host names do: whose member
+-- it is, its row says, and a name that is taken in the queue is refused to the second who wants it.
 
 create or replace function pgque.find_subconsumer(queue text, consumer text, subconsumer text)
 returns table (queue_id int4, main_id int4, member_id int4)
@@ -2879,11 +2879,6 @@ begin
         raise exception 'names of a cooperative group and its members must not be empty'
             using errcode = 'invalid_parameter_value';
     end if;
-    if strpos(consumer || subconsumer, '.') > 0 then
-        raise exception 'names of a cooperative group and its members must not hold a dot: % and %',
-            consumer, subconsumer
-            using errcode = 'invalid_parameter_value';
-    end if;
 
     -- The name first: of two registrations of one member the second waits here, holding nothing else.
     insert into pgque.consumer as c (co_name)
@@ -2930,7 +2925,7 @@ begin
     values (v_main.sub_queue, v_member, 'coop_member', v_main.sub_id)
     on conflict do nothing;
     if not found then
-        raise exception 'consumer %.% of queue % exists and is not a member of a group',
+        raise exception 'consumer %.% of queue % exists and is not a member of this group',
             consumer, subconsumer, queue
             using errcode = 'duplicate_object';
     end if;
@@ -3471,11 +3466,11 @@ returns text
 language sql
 immutable
 as $$
-    select pg_catalog.format('pg_catalog.concat_ws(''&'', %s)', pg_catalog.string_agg(
+    select pg_catalog.format('pg_catalog.concat_ws(''&'', %s)', coalesce(pg_catalog.string_agg(
         pg_catalog.format(
             '%1$L || case when pg_catalog.num_nulls((%2$s).%3$I) = 0 '
             'then ''='' || pgque.url_encode(pg_catalog.format(''%%s'', (%2$s).%3$I)) else '''' end',
-            pgque.url_encode(c.name), row_ref, c.name), ', ' order by c.place))
+            pgque.url_encode(c.name), row_ref, c.name), ', ' order by c.place), 'null'))
     from pg_catalog.unnest(columns) with ordinality as c (name, place)
 $$;
 
@@ -3529,6 +3524,10 @@ begin
     into v_key, v_same
     from pg_catalog.unnest(pkey) with ordinality as c (name, place);
 
+    -- Every column may be ignored, or generated.
+    if op = 'INSERT' and v_names is null then
+        return pg_catalog.quote_literal('INSERT INTO ' || table_name || ' DEFAULT VALUES');
+    end if;
     return case op
         when 'INSERT' then pg_catalog.format(
             '%L || pg_catalog.concat_ws('', '', %s) || '')''',
@@ -3536,7 +3535,7 @@ begin
         when 'UPDATE' then pg_catalog.format(
             '%L || coalesce(nullif(pg_catalog.concat_ws('', '', %s), ''''), %L) || '' WHERE '''
             ' || pg_catalog.concat_ws('' AND '', %s)',
-            'UPDATE ' || table_name || ' SET ', v_changes, v_same, v_key)
+            'UPDATE ' || table_name || ' SET ', coalesce(v_changes, 'null'), v_same, v_key)
         when 'DELETE' then pg_catalog.format(
             '%L || pg_catalog.concat_ws('' AND '', %s)', 'DELETE FROM ' || table_name || ' WHERE ', v_key)
     end;
