@@ -99,6 +99,8 @@ def test_a_role_without_the_right_is_told_so_once(
     with ticker(engine_database, tmp_path, login) as process:
         # For each of its connections.
         process.wait_for(lambda: process.output().count("permission denied") == 2, "the refusals")
+        assert "monitoring role" not in process.output()
+        assert "(grant pgque_admin to the service's user)" in process.output()
         db.execute(f"grant pgque_admin to {login}".encode())
         process.wait_for(lambda: process.output().count("works again") == 2, "the end of the trouble")
         assert process.output().count("permission denied for schema pgque") == 2

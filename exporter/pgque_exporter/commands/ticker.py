@@ -16,7 +16,16 @@ import psycopg
 from pgque_exporter import logs
 from pgque_exporter.commands.options import add_config_options, load_config, redactor
 from pgque_exporter.config import Config, DiscoveryConfig, TargetConfig
-from pgque_exporter.connection import Connection, PollError, classified, close, connect, in_time, pause
+from pgque_exporter.connection import (
+    Connection,
+    FailureKind,
+    PollError,
+    classified,
+    close,
+    connect,
+    in_time,
+    pause,
+)
 from pgque_exporter.discovery import find
 from pgque_exporter.redaction import Redactor
 
@@ -167,7 +176,11 @@ async def _run_job(
             cursor = await connection.execute(job.statement)
             (answer, *_) = await cursor.fetchone() or (0.0,)
         except psycopg.Error as error:
-            raise classified(error, redact) from None
+            failed = classified(error, redact)
+            if failed.kind is FailureKind.PERMISSION:
+                # The role that suffices for polling doesn't for this.
+                failed.hint = "grant pgque_admin to the service's user"
+            raise failed from None
         return float(answer)
 
     return await in_time(target, ask(), lambda: connection, [stopping])
