@@ -268,7 +268,7 @@ create table if not exists pgque.delayed_events (
     constraint delayed_events_pkey primary key (de_id)
 );
 
--- Indexes, and columns that an install of an earlier version doesn't have. Only what is missing is asked for:
+-- Indexes, and what an install of an earlier version doesn't have. Only what is missing is asked for:
 -- with "if not exists" PostgreSQL takes its lock before it looks, and would wait for whoever is at work,
 -- hold up everybody else, and meet some of them in a deadlock.
 do $$
@@ -286,6 +286,17 @@ begin
             ('index', 'de_queue_idx', 'delayed_events (de_queue_name)')
         ) as i (kind, name, of_columns)
         where pg_catalog.to_regclass('pgque.' || i.name) is null
+        union all
+        -- They are drawn from, and set, with the owner's rights: whoever may write into the table must not
+        -- name a sequence of somebody else.
+        select 'alter table pgque.queue add constraint queue_sequences_check check ('
+            'queue_event_seq = ''pgque.event_'' || queue_id || ''_id_seq'''
+            ' and queue_tick_seq = ''pgque.event_'' || queue_id || ''_tick_seq'')'
+        where not exists (
+            select
+            from pg_catalog.pg_constraint as k
+            where k.conrelid = pg_catalog.to_regclass('pgque.queue') and k.conname = 'queue_sequences_check'
+        )
         union all
         select pg_catalog.format('alter table pgque.%s add column %s %s', c.of_table, c.name, c.kind)
         from (values

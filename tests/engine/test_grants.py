@@ -136,6 +136,18 @@ def test_an_admin_runs_queues_but_gains_nothing_beyond(db: Connection) -> None:
             db.execute(attempt)
 
 
+def test_an_admin_reaches_no_sequence_of_others(db: Connection) -> None:
+    """Which sequences a queue has stands in a table that admins may write; the ticker sets them."""
+    db.execute("create sequence public.invoices; set role pgque_admin")
+    for column in ("queue_tick_seq", "queue_event_seq"):
+        with pytest.raises(psycopg.errors.CheckViolation):
+            db.execute(f"update pgque.queue set {column} = 'public.invoices'".encode())
+    value(db, "select pgque.set_queue_config('orders', 'external_ticker', 'true')")
+    value(db, "select pgque.ticker('orders', 1000, now(), 1000)")
+    db.execute("reset role")
+    assert value(db, "select pg_sequence_last_value('public.invoices')") is None
+
+
 def test_privileged_functions_trust_no_search_path(db: Connection) -> None:
     loose = rows(
         db,

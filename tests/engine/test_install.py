@@ -122,11 +122,13 @@ def test_an_engine_of_an_earlier_version_gets_what_is_new(engine_database: Datab
     tick(db, "orders")
     db.execute(
         "drop table pgque.delayed_events;"
-        " alter table pgque.queue drop column queue_event_ttl;"
+        " alter table pgque.queue drop column queue_event_ttl, drop constraint queue_sequences_check;"
         " alter table pgque.config drop column retry_job_id, drop column step2_job_id,"
         " drop column tick_period_ms"
     )
     engine_database.install(ENGINE_INSTALL)
+    with pytest.raises(psycopg.errors.CheckViolation):
+        db.execute("update pgque.queue set queue_tick_seq = 'public.other'")
     assert [message.id for message in receive(db, "orders", "app")] == [sent]
     value(db, "select pgque.set_queue_config('orders', 'event_ttl', '1 hour')")
     assert value(db, "select pgque.set_tick_period_ms(50)") == 50
