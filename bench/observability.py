@@ -44,8 +44,10 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 
 # Rows as the engine lays them; making thousands of real queues would take minutes and add nothing.
 _QUEUES: LiteralString = """
-    insert into pgque.queue (queue_name, queue_data_pfx, queue_event_seq, queue_tick_seq, queue_switch_step2)
-    select 'queue_' || i, 'pgque.event_' || i, 'pgque.event_' || i || '_id_seq', 'none', '90'
+    insert into pgque.queue
+        (queue_id, queue_name, queue_data_pfx, queue_event_seq, queue_tick_seq, queue_switch_step2)
+    select i, 'queue_' || i, 'pgque.event_' || i, 'pgque.event_' || i || '_id_seq',
+        'pgque.event_' || i || '_tick_seq', '90'
     from generate_series(1, %(queues)s) i
 """
 # Ten events between two ticks, each tick with the snapshot of its time.

@@ -21,6 +21,24 @@ begin
 end;
 $$;
 
+-- In a schema of somebody else nothing is installed: he may have put functions and tables of these names
+-- there beforehand, which would stay his, and run with the rights of whoever uses the engine.
+do $$
+declare
+    v_owner text := (
+        select pg_catalog.pg_get_userbyid(n.nspowner) from pg_catalog.pg_namespace as n where n.nspname = 'pgque'
+    );
+begin
+    if v_owner <> current_user then
+        raise exception 'schema pgque belongs to %, not to %', v_owner, current_user
+            using errcode = 'insufficient_privilege',
+                  hint = pg_catalog.format(
+                      'If the engine there is yours, install as its owner (set role %I). If not, drop the schema.',
+                      v_owner);
+    end if;
+end;
+$$;
+
 create schema if not exists pgque;
 
 revoke all on schema pgque from public;
@@ -199,8 +217,6 @@ create table if not exists pgque.retry_queue (
     constraint retry_queue_pkey primary key (ev_owner, ev_id),
     constraint retry_queue_queue_fkey foreign key (ev_queue) references pgque.queue (queue_id)
 );
-create index if not exists retry_queue_after_idx on pgque.retry_queue (ev_retry_after);
-create index if not exists retry_queue_queue_idx on pgque.retry_queue (ev_queue);
 
 create table if not exists pgque.dead_letter (
     dl_id          bigserial   not null,
@@ -225,9 +241,6 @@ create table if not exists pgque.dead_letter (
     constraint dead_letter_consumer_fkey foreign key (dl_consumer_id)
         references pgque.consumer (co_id) on delete cascade
 );
-create index if not exists dl_queue_time_idx on pgque.dead_letter (dl_queue_id, dl_time);
-create unique index if not exists dl_queue_consumer_event_uq
-    on pgque.dead_letter (dl_queue_id, dl_consumer_id, ev_id);
 
 create table if not exists pgque.config (
     singleton     bool        not null default true,
@@ -254,15 +267,54 @@ create table if not exists pgque.delayed_events (
 
     constraint delayed_events_pkey primary key (de_id)
 );
-create index if not exists de_deliver_idx on pgque.delayed_events (de_deliver_at);
-create index if not exists de_queue_idx on pgque.delayed_events (de_queue_name);
 
--- Columns that an install of an earlier version doesn't have.
-alter table pgque.queue add column if not exists queue_event_ttl interval;
-alter table pgque.config
-    add column if not exists retry_job_id bigint,
-    add column if not exists step2_job_id bigint,
-    add column if not exists tick_period_ms int4 not null default 100;
+-- Indexes, and what an install of an earlier version doesn't have. Only what is missing is asked for:
+-- with "if not exists" PostgreSQL takes its lock before it looks, and would wait for whoever is at work,
+-- hold up everybody else, and meet some of them in a deadlock.
+do $$
+declare
+    v_statement text;
+begin
+    for v_statement in
+        select pg_catalog.format('create %s on pgque.%s', i.kind || ' ' || i.name, i.of_columns)
+        from (values
+            ('index', 'retry_queue_after_idx', 'retry_queue (ev_retry_after)'),
+            ('index', 'retry_queue_queue_idx', 'retry_queue (ev_queue)'),
+            ('index', 'dl_queue_time_idx', 'dead_letter (dl_queue_id, dl_time)'),
+            ('unique index', 'dl_queue_consumer_event_uq', 'dead_letter (dl_queue_id, dl_consumer_id, ev_id)'),
+            ('index', 'de_deliver_idx', 'delayed_events (de_deliver_at)'),
+            ('index', 'de_queue_idx', 'delayed_events (de_queue_name)')
+        ) as i (kind, name, of_columns)
+        where pg_catalog.to_regclass('pgque.' || i.name) is null
+        union all
+        -- They are drawn from, and set, with the owner's rights: whoever may write into the table must not
+        -- name a sequence of somebody else.
+        select 'alter table pgque.queue add constraint queue_sequences_check check ('
+            'queue_event_seq = ''pgque.event_'' || queue_id || ''_id_seq'''
+            ' and queue_tick_seq = ''pgque.event_'' || queue_id || ''_tick_seq'')'
+        where not exists (
+            select
+            from pg_catalog.pg_constraint as k
+            where k.conrelid = pg_catalog.to_regclass('pgque.queue') and k.conname = 'queue_sequences_check'
+        )
+        union all
+        select pg_catalog.format('alter table pgque.%s add column %s %s', c.of_table, c.name, c.kind)
+        from (values
+            ('config', 'retry_job_id', 'bigint'),
+            ('config', 'step2_job_id', 'bigint'),
+            ('config', 'tick_period_ms', 'int4 not null default 100'),
+            ('queue', 'queue_event_ttl', 'interval')
+        ) as c (of_table, name, kind)
+        where not exists (
+            select
+            from pg_catalog.pg_attribute as a
+            where a.attrelid = pg_catalog.to_regclass('pgque.' || c.of_table) and a.attname = c.name
+        )
+    loop
+        execute v_statement;
+    end loop;
+end;
+$$;
 
 -- Tables of queues created before a re-install are left as they are: create_queue() granted those.
 revoke all on
@@ -549,7 +601,9 @@ grant execute on function pgque.drop_queue(text) to pgque_admin;
 
 -- Change one setting of a queue; NULL goes back to the default. The names are the columns of
 -- pgque.queue without `queue_`. Only the ones below may be set, and only to values that make sense:
--- a ticker with a count of 0 would tick on every call, a negative rotation period would never rest.
+-- a ticker with a count of 0 would tick on every call, a negative rotation period would never rest. And to
+-- intervals that lead from now to a time that PostgreSQL knows, back and forth: with another one, maint()
+-- would fail for all queues.
 
 create or replace function pgque.set_queue_config(queue text, param text, value text)
 returns integer
@@ -586,6 +640,9 @@ begin
            or (set_queue_config.param = 'ticker_max_count' and set_queue_config.value::int4 <= 0) then
             raise exception '% must be positive: %', set_queue_config.param, set_queue_config.value
                 using errcode = 'invalid_parameter_value';
+        end if;
+        if v_type = 'interval' then
+            perform now() + set_queue_config.value::interval, now() - set_queue_config.value::interval;
         end if;
         if set_queue_config.param = 'max_retries' and set_queue_config.value::int4 < 0 then
             raise exception 'max_retries must not be negative: %', set_queue_config.value
@@ -2342,7 +2399,8 @@ grant execute on function pgque.event_retry(bigint, bigint, integer) to pgque_re
 -- ---- sql/pgque/retry/batch_retry.sql
 
 -- Have all events of an open batch delivered again later; for a consumer that finds out halfway that
--- it can't do its work at all. Returns how many were put aside.
+-- it can't do its work at all. Returns how many were put aside; events that have outlived the queue's
+-- event_ttl are not among them.
 
 -- Internal: those that were retried less than max_retries times, or all without that.
 create or replace function pgque.retry_batch_events(
@@ -2371,7 +2429,7 @@ begin
         'ev_extra1, ev_extra2, ev_extra3, ev_extra4) '
         'select $1, $2, b.ev_id, b.ev_time, b.ev_txid, $3, coalesce(b.ev_retry, 0) + 1, '
         'b.ev_type, b.ev_data, b.ev_extra1, b.ev_extra2, b.ev_extra3, b.ev_extra4 '
-        'from (' || pgque.batch_event_sql(batch_id) || ') as b '
+        'from (' || pgque.batch_delivery_sql(batch_id) || ') as b '
         'where $4 is null or coalesce(b.ev_retry, 0) < $4 on conflict do nothing'
     using retry_time, v_sub.sub_queue, v_sub.owner_id, max_retries;
     get diagnostics v_count = row_count;
@@ -2741,8 +2799,8 @@ grant execute on function pgque.dlq_purge(text, interval) to pgque_admin;
 -- The two subscriptions that a member of a cooperative group consists of: the group's, which holds the
 -- position, and its own, which holds its open batch. Internal. No row where either is missing.
 --
--- A member is a consumer named <group>.<member>; neither part may hold a dot, or two groups could
--- claim one name.
+-- A member is a consumer named <group>.<member>. Either part may hold dots, as host names do: whose member
+-- it is, its row says, and a name that is taken in the queue is refused to the second who wants it.
 
 create or replace function pgque.find_subconsumer(queue text, consumer text, subconsumer text)
 returns table (queue_id int4, main_id int4, member_id int4)
@@ -2768,7 +2826,8 @@ grant execute on function pgque.find_subconsumer(text, text, text) to pgque_admi
 
 -- Treat every event of an open batch as if nack() had been called for it: a retry after a minute, or a
 -- dead letter for those that were retried as often as the queue allows. Internal to
--- unregister_subconsumer().
+-- unregister_subconsumer(). Events that have outlived the queue's event_ttl are left out, as nobody would
+-- have been given them.
 
 create or replace function pgque.fail_batch(batch_id bigint, reason text)
 returns void
@@ -2787,7 +2846,7 @@ begin
 
     -- The dead first: those below are then the rest.
     for v_event in execute
-        'select b.* from (' || pgque.batch_event_sql(batch_id) || ') as b '
+        'select b.* from (' || pgque.batch_delivery_sql(batch_id) || ') as b '
         'where coalesce(b.ev_retry, 0) >= $1 order by b.ev_id'
         using v_batch.max_retries
     loop
@@ -2829,11 +2888,6 @@ declare
 begin
     if coalesce(consumer, '') = '' or coalesce(subconsumer, '') = '' then
         raise exception 'names of a cooperative group and its members must not be empty'
-            using errcode = 'invalid_parameter_value';
-    end if;
-    if strpos(consumer || subconsumer, '.') > 0 then
-        raise exception 'names of a cooperative group and its members must not hold a dot: % and %',
-            consumer, subconsumer
             using errcode = 'invalid_parameter_value';
     end if;
 
@@ -2882,7 +2936,7 @@ begin
     values (v_main.sub_queue, v_member, 'coop_member', v_main.sub_id)
     on conflict do nothing;
     if not found then
-        raise exception 'consumer %.% of queue % exists and is not a member of a group',
+        raise exception 'consumer %.% of queue % exists and is not a member of this group',
             consumer, subconsumer, queue
             using errcode = 'duplicate_object';
     end if;
@@ -3423,11 +3477,11 @@ returns text
 language sql
 immutable
 as $$
-    select pg_catalog.format('pg_catalog.concat_ws(''&'', %s)', pg_catalog.string_agg(
+    select pg_catalog.format('pg_catalog.concat_ws(''&'', %s)', coalesce(pg_catalog.string_agg(
         pg_catalog.format(
             '%1$L || case when pg_catalog.num_nulls((%2$s).%3$I) = 0 '
             'then ''='' || pgque.url_encode(pg_catalog.format(''%%s'', (%2$s).%3$I)) else '''' end',
-            pgque.url_encode(c.name), row_ref, c.name), ', ' order by c.place))
+            pgque.url_encode(c.name), row_ref, c.name), ', ' order by c.place), 'null'))
     from pg_catalog.unnest(columns) with ordinality as c (name, place)
 $$;
 
@@ -3481,6 +3535,10 @@ begin
     into v_key, v_same
     from pg_catalog.unnest(pkey) with ordinality as c (name, place);
 
+    -- Every column may be ignored, or generated.
+    if op = 'INSERT' and v_names is null then
+        return pg_catalog.quote_literal('INSERT INTO ' || table_name || ' DEFAULT VALUES');
+    end if;
     return case op
         when 'INSERT' then pg_catalog.format(
             '%L || pg_catalog.concat_ws('', '', %s) || '')''',
@@ -3488,7 +3546,7 @@ begin
         when 'UPDATE' then pg_catalog.format(
             '%L || coalesce(nullif(pg_catalog.concat_ws('', '', %s), ''''), %L) || '' WHERE '''
             ' || pg_catalog.concat_ws('' AND '', %s)',
-            'UPDATE ' || table_name || ' SET ', v_changes, v_same, v_key)
+            'UPDATE ' || table_name || ' SET ', coalesce(v_changes, 'null'), v_same, v_key)
         when 'DELETE' then pg_catalog.format(
             '%L || pg_catalog.concat_ws('' AND '', %s)', 'DELETE FROM ' || table_name || ' WHERE ', v_key)
     end;
@@ -4195,7 +4253,10 @@ grant execute on function pgque.version() to pgque_reader;
 -- every pgque.config.tick_period_ms, each time in a transaction of its own. start() schedules it.
 --
 -- A procedure, because only that may commit; and such a one can't fix its search path, so every name
--- in it is qualified. It must be called outside of a transaction.
+-- in it is qualified. Operators have one type on both sides, all of them int4 or float8: of such ones
+-- pg_catalog has an exact match, and is searched first. For float8 * int4 it has none, and whoever may
+-- create an operator in the caller's search path could run code with the caller's rights. It must be
+-- called outside of a transaction.
 --
 -- Beats have fixed places within the second. One whose time is over, because the tick before it took
 -- long, is left out, so that this ends in time for the next call.
@@ -4213,10 +4274,10 @@ begin
         perform pgque.ticker();
         commit;
 
-        v_now_ms := extract(epoch from pg_catalog.clock_timestamp() - v_start)::float8 * 1000;
-        v_next_ms := (pg_catalog.floor(v_now_ms / v_period)::int4 + 1) * v_period;
+        v_now_ms := extract(epoch from pg_catalog.clock_timestamp() - v_start)::float8 * 1000::float8;
+        v_next_ms := (pg_catalog.floor(v_now_ms)::int4 / v_period + 1) * v_period;
         exit when v_next_ms >= 1000;
-        perform pg_catalog.pg_sleep((v_next_ms - v_now_ms) / 1000);
+        perform pg_catalog.pg_sleep((v_next_ms::float8 - v_now_ms) / 1000::float8);
     end loop;
 end;
 $$;
@@ -4440,7 +4501,8 @@ declare
     v_queue int4 := (select q.queue_id from pgque.queue as q where q.queue_name = test_send.queue);
     v_found bool;
 begin
-    execute format('select exists (select from pgque.%I as e where e.ev_id = $1 and e.ev_data = $2)',
+    execute format('select exists (select from pgque.%I as e where e.ev_id = $1 and '
+                   'e.ev_data is not distinct from $2)',
                    'event_' || v_queue)
     into v_found
     using v_id, payload::text;

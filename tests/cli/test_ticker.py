@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.database import Connection, Database
+from tests.support.database import PACK_INSTALL, Connection, Database
 from tests.support.processes import Process
 from tests.support.queue import ack, create_queue, nack, receive, send, value
 
@@ -25,7 +25,11 @@ def db(engine_database: Database) -> Connection:
 
 
 def ticker(database: Database, folder: Path, user: str = "postgres") -> Process:
-    command = [sys.executable, "-m", "pgque_exporter", "ticker", "--dsn", database.dsn(user)]
+    return run(folder, "--dsn", database.dsn(user))
+
+
+def run(folder: Path, *options: str) -> Process:
+    command = [sys.executable, "-m", "pgque_exporter", "ticker", *options]
     return Process(command, log=folder / "ticker.log", env={"PGQUE_TIMEOUT": "5s"})
 
 
@@ -93,9 +97,30 @@ def test_a_role_without_the_right_is_told_so_once(
     engine_database: Database, db: Connection, login: str, tmp_path: Path
 ) -> None:
     with ticker(engine_database, tmp_path, login) as process:
-        process.wait_for(lambda: "permission denied" in process.output(), "the refusal")
+        # For each of its connections.
+        process.wait_for(lambda: process.output().count("permission denied") == 2, "the refusals")
+        assert "monitoring role" not in process.output()
+        assert "(grant pgque_admin to the service's user)" in process.output()
         db.execute(f"grant pgque_admin to {login}".encode())
         process.wait_for(lambda: process.output().count("works again") == 2, "the end of the trouble")
-        assert process.output().count("permission denied for schema pgque") == 2  # for each connection
+        assert process.output().count("permission denied for schema pgque") == 2
         process.send_signal(signal.SIGINT)
         assert process.wait(10) == 130
+
+
+def test_a_server_that_can_not_be_searched_at_first_is_asked_again(
+    engine_database: Database, db: Connection, login: str, tmp_path: Path
+) -> None:
+    engine_database.install(PACK_INSTALL)
+    db.execute(f"alter role {login} superuser nologin".encode())
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        f"targets:\n  - name: db1\n    dsn: {engine_database.cluster.dsn(user=login)}\n"
+        f"    discover: {{include: [{engine_database.name}]}}\n"
+    )
+    with run(tmp_path, "--config", str(config)) as searching:
+        searching.wait_for(lambda: "not permitted to log in" in searching.output(), "the refusal")
+        db.execute(f"alter role {login} login".encode())
+        send(db, "orders", "after")
+        searching.wait_for(lambda: gets(db, "after"), "the message")
+        assert searching.output().count("not permitted to log in") == 1

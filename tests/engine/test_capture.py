@@ -180,6 +180,25 @@ def test_skip_keeps_the_table_as_it_is(db: Connection, how: str) -> None:
     assert len(events(db)) == 3
 
 
+@pytest.mark.parametrize(
+    ("how", "inserted", "deleted"),
+    [
+        ("jsontriga", "{}", "{}"),
+        ("logutriga", "", ""),
+        ("sqltriga", "INSERT INTO public.parts DEFAULT VALUES", "DELETE FROM public.parts WHERE id = '1'"),
+    ],
+)
+def test_a_table_may_be_captured_without_its_columns(
+    db: Connection, how: str, inserted: str, deleted: str
+) -> None:
+    capture(db, how, "ignore=id,gross,net", table="parts")
+    db.execute(
+        "insert into public.parts values (1, 2); update public.parts set gross = 3;"
+        " delete from public.parts"
+    )
+    assert [event[1] for event in events(db)] == [inserted, deleted]
+
+
 def test_a_before_trigger_without_skip_lets_the_change_through(db: Connection) -> None:
     capture(db, "logutriga", timing="before")
     for statement in (INSERT, UPDATE):

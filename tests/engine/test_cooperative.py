@@ -123,14 +123,35 @@ def test_a_consumer_that_works_alone_is_converted_only_on_request(db: Connection
 
 @pytest.mark.parametrize(
     ("consumer", "worker"),
-    [("", "a"), (None, "a"), ("group", ""), ("group", None), ("a.b", "c"), ("a", "b.c")],
+    [("", "a"), (None, "a"), ("group", ""), ("group", None)],
 )
-def test_names_that_could_be_taken_for_others_are_refused(
+def test_empty_names_are_refused(
     db: Connection, consumer: str | None, worker: str | None
 ) -> None:
     with pytest.raises(psycopg.Error, match="names of a cooperative group"):
         db.execute("select pgque.register_subconsumer('orders', %s, %s)", (consumer, worker))
     assert rows(db, "select from pgque.consumer") == []
+
+
+def test_groups_and_workers_may_have_names_with_dots(db: Connection) -> None:
+    """Workers are named after their hosts, and consumers that exist may become groups."""
+    register = "select pgque.register_subconsumer('orders', %s, %s)"
+    for _ in range(2):
+        value(db, register, "billing.mail", "db1.example.com")
+        value(db, register, "billing.mail", "db2.example.com")
+    with pytest.raises(psycopg.Error, match=r"billing\.mail\.db1\.example\.com of queue orders exists"):
+        db.execute(register, ("billing", "mail.db1.example.com"))
+    publish(db, "1", "2")
+    got = [
+        rows(db, "select payload from pgque.receive_coop('orders', 'billing.mail', %s)", worker)
+        for worker in ("db1.example.com", "db2.example.com")
+    ]
+    assert got == [[("1",)], [("2",)]]
+    assert [row[:2] for row in group(db)] == [
+        ("billing.mail", "coop_main"),
+        ("billing.mail.db1.example.com", "coop_member"),
+        ("billing.mail.db2.example.com", "coop_member"),
+    ]
 
 
 def test_a_name_that_a_consumer_has_is_refused(db: Connection) -> None:

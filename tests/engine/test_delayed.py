@@ -197,6 +197,25 @@ def test_a_message_that_grew_old_in_the_consumers_hands_can_still_be_given_back(
     assert rows(db, "select from pgque.retry_queue union all select from pgque.dead_letter") == []
 
 
+def test_events_too_old_are_neither_retried_nor_dead_letters(short_lived: Connection) -> None:
+    """Not even where a whole batch fails."""
+    db = short_lived
+    for worker in ("a", "b"):
+        value(db, "select pgque.register_subconsumer('orders', 'group', %s)", worker)
+    for payload in ("first", "second"):
+        send(db, "orders", f"{payload} old", f"{payload} new")
+        tick(db, "orders")
+        age(db, f"{payload} old", "2 hours")
+    batch = value(db, "select pgque.next_batch('orders', 'app')")
+    assert value(db, "select pgque.batch_retry(%s, 0)", batch) == 1
+    for worker, retries in (("a", "1"), ("b", "0")):
+        assert value(db, "select pgque.next_batch('orders', 'group', %s)", worker) > 0
+        value(db, "select pgque.set_queue_config('orders', 'max_retries', %s)", retries)
+        value(db, "select pgque.unregister_subconsumer('orders', 'group', %s, batch_handling => 1)", worker)
+    assert rows(db, "select ev_data from pgque.retry_queue") == [("first new",)] * 2
+    assert rows(db, "select ev_data from pgque.dead_letter") == [("second new",)]
+
+
 @pytest.mark.parametrize("bad", ["0", "-1 hour", "soon"])
 def test_a_life_time_must_be_positive(db: Connection, bad: str) -> None:
     with pytest.raises(psycopg.Error):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import psycopg
@@ -135,6 +136,18 @@ def test_an_admin_runs_queues_but_gains_nothing_beyond(db: Connection) -> None:
             db.execute(attempt)
 
 
+def test_an_admin_reaches_no_sequence_of_others(db: Connection) -> None:
+    """Which sequences a queue has stands in a table that admins may write; the ticker sets them."""
+    db.execute("create sequence public.invoices; set role pgque_admin")
+    for column in ("queue_tick_seq", "queue_event_seq"):
+        with pytest.raises(psycopg.errors.CheckViolation):
+            db.execute(f"update pgque.queue set {column} = 'public.invoices'".encode())
+    value(db, "select pgque.set_queue_config('orders', 'external_ticker', 'true')")
+    value(db, "select pgque.ticker('orders', 1000, now(), 1000)")
+    db.execute("reset role")
+    assert value(db, "select pg_sequence_last_value('public.invoices')") is None
+
+
 def test_privileged_functions_trust_no_search_path(db: Connection) -> None:
     loose = rows(
         db,
@@ -161,3 +174,20 @@ def test_a_shadowing_function_is_not_called(engine_database: Database, db: Conne
     assert len(rows(db, "select from pgque.receive('orders', 'app')")) == 1
     value(db, "select pgque.maint_retry_events()")
     value(db, "select pgque.maint()")
+
+
+def test_the_ticker_loop_calls_no_operator_of_the_callers_search_path(db: Connection) -> None:
+    """It can't fix its search path, and a scheduler runs it with the rights of the engine's owner."""
+    value(db, "select pgque.set_tick_period_ms(500)")
+    db.execute("create schema trap")
+    types = ("int4", "int8", "float8", "numeric", "timestamptz", "interval")
+    for left, right in itertools.product(types, types):
+        for sign in ("+", "-", "*", "/", ">=", "="):
+            db.execute(
+                f"create or replace function trap.f({left}, {right}) returns {left} language plpgsql as"
+                " $$ begin raise exception 'trapped by % and %', pg_typeof($1), pg_typeof($2); end $$;"
+                f" create operator trap.{sign} (leftarg = {left}, rightarg = {right}, function = trap.f)"
+                .encode()
+            )
+    db.execute("set search_path = trap")  # pg_catalog is searched before it
+    db.execute("call pgque.ticker_loop()")

@@ -7,6 +7,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psycopg
 import pytest
 from psycopg import sql
 
@@ -97,6 +98,22 @@ def test_us10_installing_again_changes_nothing(engine_database: Database) -> Non
     assert consume(db, "orders", "fast") == ["ticked", "not ticked yet", "after"]
 
 
+def test_installing_again_waits_for_nobody_at_work(engine_database: Database) -> None:
+    """No lock that those who send and consume would have to wait for, or it for them."""
+    db = engine_database.connect()
+    create_queue(db, "orders", "app")
+    until_commit = ENGINE_INSTALL.read_text(encoding="utf-8").rpartition("commit;")[0]
+    db.execute(until_commit.encode())
+    locks = rows(
+        db,
+        "select relation::regclass::text, mode from pg_locks where pid = pg_backend_pid()"
+        " and relation in (select oid from pg_class where relnamespace = 'pgque'::regnamespace)"
+        " and mode not in ('AccessShareLock', 'RowShareLock', 'RowExclusiveLock')",
+    )
+    db.execute("rollback")
+    assert locks == []
+
+
 def test_an_engine_of_an_earlier_version_gets_what_is_new(engine_database: Database) -> None:
     """Its tables have neither the new columns nor the new table; what they hold stays."""
     db = engine_database.connect()
@@ -105,11 +122,13 @@ def test_an_engine_of_an_earlier_version_gets_what_is_new(engine_database: Datab
     tick(db, "orders")
     db.execute(
         "drop table pgque.delayed_events;"
-        " alter table pgque.queue drop column queue_event_ttl;"
+        " alter table pgque.queue drop column queue_event_ttl, drop constraint queue_sequences_check;"
         " alter table pgque.config drop column retry_job_id, drop column step2_job_id,"
         " drop column tick_period_ms"
     )
     engine_database.install(ENGINE_INSTALL)
+    with pytest.raises(psycopg.errors.CheckViolation):
+        db.execute("update pgque.queue set queue_tick_seq = 'public.other'")
     assert [message.id for message in receive(db, "orders", "app")] == [sent]
     value(db, "select pgque.set_queue_config('orders', 'event_ttl', '1 hour')")
     assert value(db, "select pgque.set_tick_period_ms(50)") == 50
@@ -134,6 +153,26 @@ def test_installs_at_the_same_moment_do_not_disturb_each_other(cluster: Cluster)
             list(pool.map(lambda target: target.install(ENGINE_INSTALL), targets))
         for target in (one, other):
             create_queue(target.connect(), "orders", "app")
+
+
+def test_a_schema_that_somebody_prepared_is_not_moved_into(database: Database) -> None:
+    """What is there already of his would stay his, and be called with the rights of the engine's owner."""
+    db = database.connect()
+    db.execute("create role squatter")
+    try:
+        db.execute(f"grant create on database {database.name} to squatter; set role squatter".encode())
+        db.execute(
+            "create schema pgque;"
+            " create function pgque.tick_queue(queue_id int4) returns bigint"
+            " language sql as 'select 1::bigint';"
+            " reset role"
+        )
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="belongs to squatter, not to"):
+            database.install(ENGINE_INSTALL)
+        assert value(db, "select to_regclass('pgque.queue')") is None
+    finally:
+        db.execute("reset role; drop owned by squatter cascade; drop role squatter")
+    database.install(ENGINE_INSTALL)
 
 
 def test_a_failing_install_leaves_nothing_behind(database: Database, tmp_path: Path) -> None:

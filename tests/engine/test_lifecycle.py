@@ -142,6 +142,13 @@ def test_test_helpers_take_a_message_through(db: Connection) -> None:
     assert value(db, "select pgque.assert_empty('orders')") is True
 
 
+def test_a_test_may_send_a_message_without_payload(db: Connection) -> None:
+    create_queue(db, "orders", "app")
+    assert value(db, "select pgque.test_send('orders', null)") > 0
+    value(db, "select pgque.ticker()")
+    assert consume(db, "orders", "app") == [None]
+
+
 def test_test_helpers_see_what_is_not_done_yet(db: Connection) -> None:
     create_queue(db, "orders", "app")
     value(db, "select pgque.register_subconsumer('orders', 'group', 'a')")

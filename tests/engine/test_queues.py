@@ -142,6 +142,8 @@ def test_settings_are_stored_and_reset(db: Connection, param: str, given: str, s
         ("ticker_max_lag", "0"), ("ticker_max_lag", "-1 second"), ("ticker_idle_period", "0 seconds"),
         ("rotation_period", "-2 hours"), ("max_retries", "-1"), ("ticker_paused", "perhaps"),
         ("extra_maint", "{x}"), ("data_pfx", "public.t"), ("cur_table", "1"), ("", "1"), (None, "1"),
+        # Beyond all time that the server knows: maint() of all queues, and receive(), would fail.
+        ("rotation_period", "300000 years"), ("event_ttl", "7000 years"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(db: Connection, param: str | None, bad: str) -> None:

@@ -8,22 +8,34 @@ import logging
 import os
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import psycopg
 
 from pgque_exporter import logs
-from pgque_exporter.commands.options import add_config_options, expand, load_config, redactor
-from pgque_exporter.config import Config, TargetConfig
-from pgque_exporter.connection import Connection, PollError, classified, close, connect, in_time, pause
+from pgque_exporter.commands.options import add_config_options, load_config, redactor
+from pgque_exporter.config import Config, DiscoveryConfig, TargetConfig
+from pgque_exporter.connection import (
+    Connection,
+    FailureKind,
+    PollError,
+    classified,
+    close,
+    connect,
+    in_time,
+    pause,
+)
+from pgque_exporter.discovery import find
 from pgque_exporter.redaction import Redactor
 
 log = logging.getLogger(__name__)
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0  # seconds before another connection is tried
 
-# The pace is the engine's own setting, the same that its loop under a scheduler goes by.
-_TICK = "select c.tick_period_ms / 1000.0, pgque.ticker() from pgque.config as c"
+# The pace is the engine's own setting, the same that its loop under a scheduler goes by. No operator in it:
+# that would be looked for in the search path of a role that may do everything to queues.
+_TICK = "select c.tick_period_ms, pgque.ticker() from pgque.config as c"
 # Seconds between two runs, as the engine's own start() schedules them; each is a transaction of its own.
 _MAINTENANCE = (
     (10.0, "select pgque.maint_rotate_tables_step2()"),
@@ -34,7 +46,7 @@ _MAINTENANCE = (
 
 @dataclass
 class _Job:
-    """A statement that is due at a time of the monotonic clock; `every` None: at the pace it answers."""
+    """A statement that is due at a time of the monotonic clock; `every` None: it answers its pace in ms."""
 
     statement: str
     every: float | None
@@ -76,17 +88,41 @@ async def _run(config: Config, redact: Redactor) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end, number)
 
-    targets, failures = await expand(config, redact)
-    for name, error in failures.items():
-        log.error("%s: %s", name, error)
     stopping = asyncio.create_task(stop.wait())
+    await asyncio.gather(
+        _drive_all(config.targets, redact, stopping),
+        *(_drive_found(discovery, redact, stopping) for discovery in config.discoveries),
+    )
+    return code
+
+
+async def _drive_found(discovery: DiscoveryConfig, redact: Redactor, stopping: asyncio.Task[bool]) -> None:
+    """Drive the databases of a server, once it tells which it has."""
+    wait = _FIRST_PAUSE
+    trouble: str | None = None
+    while not stopping.done():
+        try:
+            found = await find(discovery, redact)
+        except PollError as error:
+            if str(error) != trouble:
+                trouble = str(error)
+                log.error("%s: %s", discovery.name, error)
+            await pause(wait, error, stopping)
+            wait = min(wait * 2, _LONGEST_PAUSE)
+        else:
+            await _drive_all(found.targets, redact, stopping)
+            return
+
+
+async def _drive_all(
+    targets: Sequence[TargetConfig], redact: Redactor, stopping: asyncio.Task[bool]
+) -> None:
     # Two connections for each database: however long the maintenance takes, the ticks go on.
     await asyncio.gather(*(
         _drive(target, redact, jobs, stopping)
         for target in targets
         for jobs in ([_Job(_TICK, None)], [_Job(statement, every) for every, statement in _MAINTENANCE])
     ))
-    return code
 
 
 async def _drive(
@@ -123,7 +159,7 @@ async def _drive(
             wait = min(wait * 2, _LONGEST_PAUSE)
             continue
         if job.every is None:
-            job.due = began + answer
+            job.due = began + answer / 1000
         if trouble is not None:
             log.info("%s: works again", target.name)
         trouble, wait = None, _FIRST_PAUSE
@@ -140,7 +176,11 @@ async def _run_job(
             cursor = await connection.execute(job.statement)
             (answer, *_) = await cursor.fetchone() or (0.0,)
         except psycopg.Error as error:
-            raise classified(error, redact) from None
+            failed = classified(error, redact)
+            if failed.kind is FailureKind.PERMISSION:
+                # The role that suffices for polling doesn't for this.
+                failed.hint = "grant pgque_admin to the service's user"
+            raise failed from None
         return float(answer)
 
     return await in_time(target, ask(), lambda: connection, [stopping])

@@ -24,11 +24,11 @@ returns text
 language sql
 immutable
 as $$
-    select pg_catalog.format('pg_catalog.concat_ws(''&'', %s)', pg_catalog.string_agg(
+    select pg_catalog.format('pg_catalog.concat_ws(''&'', %s)', coalesce(pg_catalog.string_agg(
         pg_catalog.format(
             '%1$L || case when pg_catalog.num_nulls((%2$s).%3$I) = 0 '
             'then ''='' || pgque.url_encode(pg_catalog.format(''%%s'', (%2$s).%3$I)) else '''' end',
-            pgque.url_encode(c.name), row_ref, c.name), ', ' order by c.place))
+            pgque.url_encode(c.name), row_ref, c.name), ', ' order by c.place), 'null'))
     from pg_catalog.unnest(columns) with ordinality as c (name, place)
 $$;
 
@@ -82,6 +82,10 @@ begin
     into v_key, v_same
     from pg_catalog.unnest(pkey) with ordinality as c (name, place);
 
+    -- Every column may be ignored, or generated.
+    if op = 'INSERT' and v_names is null then
+        return pg_catalog.quote_literal('INSERT INTO ' || table_name || ' DEFAULT VALUES');
+    end if;
     return case op
         when 'INSERT' then pg_catalog.format(
             '%L || pg_catalog.concat_ws('', '', %s) || '')''',
@@ -89,7 +93,7 @@ begin
         when 'UPDATE' then pg_catalog.format(
             '%L || coalesce(nullif(pg_catalog.concat_ws('', '', %s), ''''), %L) || '' WHERE '''
             ' || pg_catalog.concat_ws('' AND '', %s)',
-            'UPDATE ' || table_name || ' SET ', v_changes, v_same, v_key)
+            'UPDATE ' || table_name || ' SET ', coalesce(v_changes, 'null'), v_same, v_key)
         when 'DELETE' then pg_catalog.format(
             '%L || pg_catalog.concat_ws('' AND '', %s)', 'DELETE FROM ' || table_name || ' WHERE ', v_key)
     end;

@@ -1,6 +1,7 @@
 -- Treat every event of an open batch as if nack() had been called for it: a retry after a minute, or a
 -- dead letter for those that were retried as often as the queue allows. Internal to
--- unregister_subconsumer().
+-- unregister_subconsumer(). Events that have outlived the queue's event_ttl are left out, as nobody would
+-- have been given them.
 
 create or replace function pgque.fail_batch(batch_id bigint, reason text)
 returns void
@@ -19,7 +20,7 @@ begin
 
     -- The dead first: those below are then the rest.
     for v_event in execute
-        'select b.* from (' || pgque.batch_event_sql(batch_id) || ') as b '
+        'select b.* from (' || pgque.batch_delivery_sql(batch_id) || ') as b '
         'where coalesce(b.ev_retry, 0) >= $1 order by b.ev_id'
         using v_batch.max_retries
     loop

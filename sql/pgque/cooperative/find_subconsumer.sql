@@ -1,8 +1,8 @@
 -- The two subscriptions that a member of a cooperative group consists of: the group's, which holds the
 -- position, and its own, which holds its open batch. Internal. No row where either is missing.
 --
--- A member is a consumer named <group>.<member>; neither part may hold a dot, or two groups could
--- claim one name.
+-- A member is a consumer named <group>.<member>. Either part may hold dots, as host names do: whose member
+-- it is, its row says, and a name that is taken in the queue is refused to the second who wants it.
 
 create or replace function pgque.find_subconsumer(queue text, consumer text, subconsumer text)
 returns table (queue_id int4, main_id int4, member_id int4)

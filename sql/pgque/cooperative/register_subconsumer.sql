@@ -22,11 +22,6 @@ begin
         raise exception 'names of a cooperative group and its members must not be empty'
             using errcode = 'invalid_parameter_value';
     end if;
-    if strpos(consumer || subconsumer, '.') > 0 then
-        raise exception 'names of a cooperative group and its members must not hold a dot: % and %',
-            consumer, subconsumer
-            using errcode = 'invalid_parameter_value';
-    end if;
 
     -- The name first: of two registrations of one member the second waits here, holding nothing else.
     insert into pgque.consumer as c (co_name)
@@ -73,7 +68,7 @@ begin
     values (v_main.sub_queue, v_member, 'coop_member', v_main.sub_id)
     on conflict do nothing;
     if not found then
-        raise exception 'consumer %.% of queue % exists and is not a member of a group',
+        raise exception 'consumer %.% of queue % exists and is not a member of this group',
             consumer, subconsumer, queue
             using errcode = 'duplicate_object';
     end if;

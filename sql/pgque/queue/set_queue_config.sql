@@ -1,6 +1,8 @@
 -- Change one setting of a queue; NULL goes back to the default. The names are the columns of
 -- pgque.queue without `queue_`. Only the ones below may be set, and only to values that make sense:
--- a ticker with a count of 0 would tick on every call, a negative rotation period would never rest.
+-- a ticker with a count of 0 would tick on every call, a negative rotation period would never rest. And to
+-- intervals that lead from now to a time that PostgreSQL knows, back and forth: with another one, maint()
+-- would fail for all queues.
 
 create or replace function pgque.set_queue_config(queue text, param text, value text)
 returns integer
@@ -37,6 +39,9 @@ begin
            or (set_queue_config.param = 'ticker_max_count' and set_queue_config.value::int4 <= 0) then
             raise exception '% must be positive: %', set_queue_config.param, set_queue_config.value
                 using errcode = 'invalid_parameter_value';
+        end if;
+        if v_type = 'interval' then
+            perform now() + set_queue_config.value::interval, now() - set_queue_config.value::interval;
         end if;
         if set_queue_config.param = 'max_retries' and set_queue_config.value::int4 < 0 then
             raise exception 'max_retries must not be negative: %', set_queue_config.value

@@ -1,5 +1,6 @@
 -- Have all events of an open batch delivered again later; for a consumer that finds out halfway that
--- it can't do its work at all. Returns how many were put aside.
+-- it can't do its work at all. Returns how many were put aside; events that have outlived the queue's
+-- event_ttl are not among them.
 
 -- Internal: those that were retried less than max_retries times, or all without that.
 create or replace function pgque.retry_batch_events(
@@ -28,7 +29,7 @@ begin
         'ev_extra1, ev_extra2, ev_extra3, ev_extra4) '
         'select $1, $2, b.ev_id, b.ev_time, b.ev_txid, $3, coalesce(b.ev_retry, 0) + 1, '
         'b.ev_type, b.ev_data, b.ev_extra1, b.ev_extra2, b.ev_extra3, b.ev_extra4 '
-        'from (' || pgque.batch_event_sql(batch_id) || ') as b '
+        'from (' || pgque.batch_delivery_sql(batch_id) || ') as b '
         'where $4 is null or coalesce(b.ev_retry, 0) < $4 on conflict do nothing'
     using retry_time, v_sub.sub_queue, v_sub.owner_id, max_retries;
     get diagnostics v_count = row_count;

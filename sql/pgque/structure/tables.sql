@@ -95,8 +95,6 @@ create table if not exists pgque.retry_queue (
     constraint retry_queue_pkey primary key (ev_owner, ev_id),
     constraint retry_queue_queue_fkey foreign key (ev_queue) references pgque.queue (queue_id)
 );
-create index if not exists retry_queue_after_idx on pgque.retry_queue (ev_retry_after);
-create index if not exists retry_queue_queue_idx on pgque.retry_queue (ev_queue);
 
 create table if not exists pgque.dead_letter (
     dl_id          bigserial   not null,
@@ -121,9 +119,6 @@ create table if not exists pgque.dead_letter (
     constraint dead_letter_consumer_fkey foreign key (dl_consumer_id)
         references pgque.consumer (co_id) on delete cascade
 );
-create index if not exists dl_queue_time_idx on pgque.dead_letter (dl_queue_id, dl_time);
-create unique index if not exists dl_queue_consumer_event_uq
-    on pgque.dead_letter (dl_queue_id, dl_consumer_id, ev_id);
 
 create table if not exists pgque.config (
     singleton     bool        not null default true,
@@ -150,15 +145,54 @@ create table if not exists pgque.delayed_events (
 
     constraint delayed_events_pkey primary key (de_id)
 );
-create index if not exists de_deliver_idx on pgque.delayed_events (de_deliver_at);
-create index if not exists de_queue_idx on pgque.delayed_events (de_queue_name);
 
--- Columns that an install of an earlier version doesn't have.
-alter table pgque.queue add column if not exists queue_event_ttl interval;
-alter table pgque.config
-    add column if not exists retry_job_id bigint,
-    add column if not exists step2_job_id bigint,
-    add column if not exists tick_period_ms int4 not null default 100;
+-- Indexes, and what an install of an earlier version doesn't have. Only what is missing is asked for:
+-- with "if not exists" PostgreSQL takes its lock before it looks, and would wait for whoever is at work,
+-- hold up everybody else, and meet some of them in a deadlock.
+do $$
+declare
+    v_statement text;
+begin
+    for v_statement in
+        select pg_catalog.format('create %s on pgque.%s', i.kind || ' ' || i.name, i.of_columns)
+        from (values
+            ('index', 'retry_queue_after_idx', 'retry_queue (ev_retry_after)'),
+            ('index', 'retry_queue_queue_idx', 'retry_queue (ev_queue)'),
+            ('index', 'dl_queue_time_idx', 'dead_letter (dl_queue_id, dl_time)'),
+            ('unique index', 'dl_queue_consumer_event_uq', 'dead_letter (dl_queue_id, dl_consumer_id, ev_id)'),
+            ('index', 'de_deliver_idx', 'delayed_events (de_deliver_at)'),
+            ('index', 'de_queue_idx', 'delayed_events (de_queue_name)')
+        ) as i (kind, name, of_columns)
+        where pg_catalog.to_regclass('pgque.' || i.name) is null
+        union all
+        -- They are drawn from, and set, with the owner's rights: whoever may write into the table must not
+        -- name a sequence of somebody else.
+        select 'alter table pgque.queue add constraint queue_sequences_check check ('
+            'queue_event_seq = ''pgque.event_'' || queue_id || ''_id_seq'''
+            ' and queue_tick_seq = ''pgque.event_'' || queue_id || ''_tick_seq'')'
+        where not exists (
+            select
+            from pg_catalog.pg_constraint as k
+            where k.conrelid = pg_catalog.to_regclass('pgque.queue') and k.conname = 'queue_sequences_check'
+        )
+        union all
+        select pg_catalog.format('alter table pgque.%s add column %s %s', c.of_table, c.name, c.kind)
+        from (values
+            ('config', 'retry_job_id', 'bigint'),
+            ('config', 'step2_job_id', 'bigint'),
+            ('config', 'tick_period_ms', 'int4 not null default 100'),
+            ('queue', 'queue_event_ttl', 'interval')
+        ) as c (of_table, name, kind)
+        where not exists (
+            select
+            from pg_catalog.pg_attribute as a
+            where a.attrelid = pg_catalog.to_regclass('pgque.' || c.of_table) and a.attname = c.name
+        )
+    loop
+        execute v_statement;
+    end loop;
+end;
+$$;
 
 -- Tables of queues created before a re-install are left as they are: create_queue() granted those.
 revoke all on

@@ -13,7 +13,8 @@ declare
     v_queue int4 := (select q.queue_id from pgque.queue as q where q.queue_name = test_send.queue);
     v_found bool;
 begin
-    execute format('select exists (select from pgque.%I as e where e.ev_id = $1 and e.ev_data = $2)',
+    execute format('select exists (select from pgque.%I as e where e.ev_id = $1 and '
+                   'e.ev_data is not distinct from $2)',
                    'event_' || v_queue)
     into v_found
     using v_id, payload::text;
