@@ -7,15 +7,14 @@ import asyncio
 import contextlib
 import gc
 import logging
-import os
 import resource
 import signal
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from pgque_exporter import logs
+from pgque_exporter.commands.ending import Ending
 from pgque_exporter.commands.options import (
     add_config_options,
     add_shard_option,
@@ -29,8 +28,6 @@ from pgque_exporter.reload import Reloader
 from pgque_exporter.service import run_service
 
 log = logging.getLogger(__name__)
-
-_LAST_RESORT = 4.7  # seconds after the signal
 
 # A poll makes tens of thousands of objects that live until the next and are then freed by their counts.
 # By default that is reason enough to look through all of them for cycles, several times a poll.
@@ -66,25 +63,11 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 async def _run(config: Config, redact: Redactor, load: Callable[[], Config]) -> int:
-    stop = asyncio.Event()
-    code = 0
-
-    def end(number: signal.Signals) -> None:
-        nonlocal code
-        code = 130 if number is signal.SIGINT else 0
-        if stop.is_set():
-            os._exit(code)  # asked twice: no more patience
-        log.info("%s: ending", number.name)
-        stop.set()
-        _arm_last_resort(code)
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, end, number)
+    ending = Ending()
     reloader = Reloader(config, load)
-    loop.add_signal_handler(signal.SIGHUP, reloader.wish)
-    await run_service(config, stop=stop, redact=redact, reloader=reloader)
-    return code
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reloader.wish)
+    await run_service(config, stop=ending.stop, redact=redact, reloader=reloader)
+    return ending.code
 
 
 def _allow_many_connections() -> None:
@@ -92,10 +75,3 @@ def _allow_many_connections() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):  # then the usual limit has to do
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
-def _arm_last_resort(code: int) -> None:
-    """Leave in time whatever hangs: a name lookup runs in a thread that nothing can interrupt."""
-    timer = threading.Timer(_LAST_RESORT, os._exit, (code,))
-    timer.daemon = True
-    timer.start()

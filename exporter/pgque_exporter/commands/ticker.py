@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import os
-import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,6 +12,7 @@ from dataclasses import dataclass, field
 import psycopg
 
 from pgque_exporter import logs
+from pgque_exporter.commands.ending import Ending
 from pgque_exporter.commands.options import add_config_options, load_config, redactor
 from pgque_exporter.config import Config, DiscoveryConfig, TargetConfig
 from pgque_exporter.connection import (
@@ -74,26 +73,13 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 async def _run(config: Config, redact: Redactor) -> int:
-    stop = asyncio.Event()
-    code = 0
-
-    def end(number: signal.Signals) -> None:
-        nonlocal code
-        code = 130 if number is signal.SIGINT else 0
-        if stop.is_set():
-            os._exit(code)  # asked twice: no more patience
-        stop.set()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, end, number)
-
-    stopping = asyncio.create_task(stop.wait())
+    ending = Ending()
+    stopping = asyncio.create_task(ending.stop.wait())
     await asyncio.gather(
         _drive_all(config.targets, redact, stopping),
         *(_drive_found(discovery, redact, stopping) for discovery in config.discoveries),
     )
-    return code
+    return ending.code
 
 
 async def _drive_found(discovery: DiscoveryConfig, redact: Redactor, stopping: asyncio.Task[bool]) -> None:
@@ -102,7 +88,12 @@ async def _drive_found(discovery: DiscoveryConfig, redact: Redactor, stopping: a
     trouble: str | None = None
     while not stopping.done():
         try:
-            found = await find(discovery, redact)
+            finding = asyncio.create_task(find(discovery, redact))
+            await asyncio.wait({finding, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if not finding.done():
+                finding.cancel()
+                return
+            found = finding.result()
         except PollError as error:
             if str(error) != trouble:
                 trouble = str(error)
