@@ -139,7 +139,7 @@ class Assembler:
         """The good rows of one metric of one pack; the others are counted."""
         texts, written = rows.columns()
         values = _numbers(written)
-        words = written if rows.whole_numbers else None
+        words = written if rows.plain_numbers else None
         key = (pack.schema, pack.engine, metric.name)
         column = self._columns.get(key)
         family = _repeated(metric, column, texts, values, words) if column is not None else None

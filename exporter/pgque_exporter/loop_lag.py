@@ -9,14 +9,17 @@ import asyncio
 from collections.abc import Callable
 
 _EVERY = 0.02  # seconds; of a longer block no more than this is missed
+_TOLD_EVERY = 50  # rings: telling costs many times what ringing does
 
 
 class LoopLag:
-    """Notes all the time by how many seconds a timer rings too late, from `start` to `stop`."""
+    """Tells each second by how many seconds a timer rang too late at most, from `start` to `stop`."""
 
     def __init__(self, record: Callable[[float], None]) -> None:
         self._record = record
         self._timer: asyncio.TimerHandle | None = None
+        self._rings = 0
+        self._worst = 0.0
 
     def start(self) -> None:
         """Begin, on the running event loop."""
@@ -30,5 +33,9 @@ class LoopLag:
             self._timer.cancel()
 
     def _ring(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
-        self._record(max(0.0, loop.time() - due))
+        self._worst = max(self._worst, loop.time() - due)
+        self._rings += 1
+        if self._rings == _TOLD_EVERY:
+            self._record(self._worst)
+            self._rings, self._worst = 0, 0.0
         self.start()

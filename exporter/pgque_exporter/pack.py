@@ -41,9 +41,9 @@ class MetricRows:
         )
 
     @property
-    def whole_numbers(self) -> bool:
-        """Whether the database wrote no value with anything but digits and a sign."""
-        digits = self.values.replace(SEPARATOR, "").replace("-", "")
+    def plain_numbers(self) -> bool:
+        """Whether the database wrote no value with anything but digits, a sign and a point."""
+        digits = self.values.replace(SEPARATOR, "").replace("-", "").replace(".", "")
         return digits.isascii() and digits.isdecimal()
 
 

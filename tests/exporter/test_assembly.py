@@ -95,7 +95,7 @@ def test_a_snapshot_is_the_same_whatever_came_before(polls: list[list[Row]], aga
         written, anew = writer.samples(late), SampleWriter().samples(fresh)
         assert written.keys() == anew.keys()
         for name, lines in written.items():
-            # A number that the database wrote whole may stand as it did.
+            # A number that the database wrote plainly may stand as it did.
             assert values_of(lines) == values_of(anew[name])
 
 
@@ -114,9 +114,13 @@ def test_rows_may_come_in_any_order(order: tuple[int, ...]) -> None:
     assert again.families[0].labels is first.families[0].labels
 
 
-def test_a_number_is_written_as_the_database_did_if_it_is_whole() -> None:
+def test_a_number_is_written_as_the_database_did_if_it_is_plain() -> None:
     old, writer = assembler(), SampleWriter()
-    for values, expected in ((["10", "-4"], ["10", "-4"]), (["10.50", "4"], ["10.5", "4"])):
+    for values, expected in (
+        (["10", "-4"], ["10", "-4"]),
+        (["10.50", "4"], ["10.50", "4"]),
+        (["1e3", "4.0"], ["1000", "4"]),
+    ):
         rows = [(DEPTH, labels(queue=f"q{number}"), value) for number, value in enumerate(values)]
         for _ in range(2):  # as new series, and as those of the poll before
             lines = writer.samples(shot(old, *rows))[DEPTH].decode().splitlines()
