@@ -117,7 +117,10 @@ def test_types_at_the_collector_are_those_of_the_catalogue(
     }
     with run_service(tmp_path, environment):
         points = collector.sink.wait_for(
-            lambda points: any(p.name == "pgque.exporter.otlp_points_sent_total" and p.value for p in points),
+            lambda points: (
+                any(p.name == "pgque.exporter.otlp_points_sent_total" and p.value for p in points)
+                and any(p.name == "pgque.exporter.event_loop_lag_seconds" for p in points)
+            ),
             "the service's own metrics at the collector",
         )
     kinds = {MetricType.GAUGE: "gauge", MetricType.COUNTER: "sum", MetricType.HISTOGRAM: "histogram"}
