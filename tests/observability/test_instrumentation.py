@@ -79,7 +79,7 @@ class Workload:
         choices = random.Random(f"{self.seed} {queue} {consumer}")
         db = self.database.connect()
         done = 0
-        while done < self.ROUNDS and not self._stop.is_set():
+        while (done < self.ROUNDS or not self._saw_everything()) and not self._stop.is_set():
             own: Counter[tuple[str, str | None, str]] = Counter()
             messages = driven.receive(db, queue, consumer)
             if not messages:
@@ -102,6 +102,12 @@ class Workload:
                 with self._lock:
                     self.tally += own
                     self.batches[queue, consumer] += 1
+
+    def _saw_everything(self) -> bool:
+        """Whether each kind of thing has happened: how soon it does, the scheduler has a say in."""
+        with self._lock:
+            seen = {what for (_, _, what), number in self.tally.items() if number}
+        return seen >= set(COUNTERS) - {"redelivered"} and self.redelivered > 0
 
     def _produce(self) -> None:
         choices = random.Random(self.seed)
