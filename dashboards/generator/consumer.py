@@ -10,13 +10,12 @@ from dashboards.generator.panels import (
     FALLS_BEHIND,
     SHARE_OF_PERIOD,
     STATUS,
-    Column,
     chart,
     named,
     never,
-    rows,
     stat_panel,
 )
+from dashboards.generator.parts import findings, velocity
 
 UNINSTRUMENTED = "Not reported: it needs the pack's instrumentation"
 
@@ -93,17 +92,11 @@ def build() -> Dashboard:
                         {consumer: q.LAG},
                         "s",
                     ),
-                    chart(
+                    velocity(
                         8,
-                        "Is it getting better?",
                         "Seconds of lag that are added in a second: 1 stands still, 0 keeps its distance,"
                         " below 0 catches up.",
                         {consumer: q.VELOCITY},
-                        "suffix:s/s",
-                        steps=FALLS_BEHIND,
-                        least=None,
-                        decimals=2,
-                        min_interval="1m",
                     ),
                 ],
             ),
@@ -203,20 +196,11 @@ def build() -> Dashboard:
             Row(
                 7,
                 [
-                    rows(
+                    findings(
                         17,
                         "What is wrong, and since when?",
                         "Every check of these consumers and their queues that isn't ok.",
-                        [
-                            Column("State", expr=q.FINDINGS, mappings=named(STATUS), width=90),
-                            Column("Check", "check", width=180),
-                            Column("Queue", "queue", link="pgque-queue"),
-                            Column("Consumer", "consumer"),
-                            Column("Database", "database"),
-                            Column("Since", expr=q.SINCE_OK, unit="s", decimals=0, width=130, none="before"),
-                        ],
-                        sort_by="State",
-                        no_value="No check reports trouble",
+                        consumer_link="",
                     )
                 ],
             ),

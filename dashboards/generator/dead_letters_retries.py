@@ -8,15 +8,14 @@ from dashboards.generator import queries as q
 from dashboards.generator.page import Row, page
 from dashboards.generator.panels import (
     CAUTION_ABOVE_ZERO,
-    STATUS,
     Column,
     Steps,
     chart,
-    named,
     rows,
     stat_panel,
     words,
 )
+from dashboards.generator.parts import findings
 
 UNINSTRUMENTED = "Not reported: it needs the pack's instrumentation"
 NONE_KEPT = "None are reported"
@@ -221,20 +220,10 @@ def build() -> Dashboard:
             Row(
                 7,
                 [
-                    rows(
+                    findings(
                         15,
                         "Which checks aren't ok, and since when?",
                         "Every check of the queues on show, and of their consumers, that isn't ok.",
-                        [
-                            Column("State", expr=q.FINDINGS, mappings=named(STATUS), width=90),
-                            Column("Check", "check", width=180),
-                            Column("Queue", "queue", link="pgque-queue"),
-                            Column("Consumer", "consumer", link="pgque-consumer"),
-                            Column("Database", "database"),
-                            Column("Since", expr=q.SINCE_OK, unit="s", decimals=0, width=130, none="before"),
-                        ],
-                        sort_by="State",
-                        no_value="No check reports trouble",
                     )
                 ],
             ),

@@ -377,8 +377,8 @@ def build() -> Dashboard:
                     chart(
                         16,
                         "Is the service itself late?",
-                        "By how much the slowest of a hundred looks found the service's event loop late: all"
-                        " that it does is late by as much.",
+                        "By how much the service's event loop was late in the slowest of a hundred seconds:"
+                        " all that it does is late by as much.",
                         {"{{instance}} p99": f"histogram_quantile(0.99, {late})"},
                         "s",
                         narrow=True,

@@ -18,6 +18,7 @@ from dashboards.generator.panels import (
     rows,
     stat_panel,
 )
+from dashboards.generator.parts import findings, troubles, velocity
 
 # What several dashboards show in a table of consumers or queues.
 CATCHES_UP = never("not at this pace", "red")
@@ -81,33 +82,15 @@ def build() -> Dashboard:
             Row(
                 8,
                 [
-                    rows(
+                    findings(
                         7,
                         "What is wrong, and since when?",
                         "Every check that isn't ok. Since when: how long ago it was ok for the last time,"
                         " if that was within the time on show.",
-                        [
-                            Column("State", expr=q.FINDINGS, mappings=named(STATUS), width=90),
-                            Column("Check", "check", width=150),
-                            Column("Queue", "queue", link="pgque-queue"),
-                            Column("Consumer", "consumer", link="pgque-consumer"),
-                            Column("Database", "database"),
-                            Column("Since", expr=q.SINCE_OK, unit="s", decimals=0, width=110, none="before"),
-                        ],
-                        sort_by="State",
-                        no_value="No check reports trouble",
+                        check_width=150,
+                        since_width=110,
                     ),
-                    chart(
-                        8,
-                        "Which queue is in trouble, and when?",
-                        "Checks at critical or warning, by queue.",
-                        {"{{queue}} {{state}}": q.TROUBLES},
-                        states=True,
-                        decimals=0,
-                        colours={"critical$": "red", "warning$": "orange"},
-                        narrow=True,
-                        no_value="No check reports trouble",
-                    ),
+                    troubles(8, "Which queue is in trouble, and when?"),
                 ],
                 widths=[14, 10],
             ),
@@ -177,17 +160,11 @@ def build() -> Dashboard:
                         {"{{queue}} / {{consumer}}": f"topk(10, {q.LAG})"},
                         "s",
                     ),
-                    chart(
+                    velocity(
                         11,
-                        "Is it getting better?",
                         "Seconds of lag that are added in a second, of the ten worst: 1 stands still, 0 keeps"
                         " its distance, below 0 catches up.",
                         {"{{queue}} / {{consumer}}": f"topk(10, {q.VELOCITY})"},
-                        "suffix:s/s",
-                        steps=FALLS_BEHIND,
-                        least=None,
-                        decimals=2,
-                        min_interval="1m",
                     ),
                 ],
             ),

@@ -9,7 +9,6 @@ from dashboards.generator.page import Row, page
 from dashboards.generator.panels import (
     CAUTION_ABOVE_ZERO,
     FALLS_BEHIND,
-    SHARE_OF_PERIOD,
     STATUS,
     YES_NO,
     Column,
@@ -19,6 +18,7 @@ from dashboards.generator.panels import (
     rows,
     stat_panel,
 )
+from dashboards.generator.parts import of_rotation_period, troubles
 
 
 def build() -> Dashboard:
@@ -110,15 +110,7 @@ def build() -> Dashboard:
                                 mappings=never("not at this pace", "red"),
                                 width=140,
                             ),
-                            Column(
-                                "Of the rotation period",
-                                expr=q.PERIOD_USED,
-                                unit="percentunit",
-                                decimals=0,
-                                steps=SHARE_OF_PERIOD,
-                                bar=1,
-                                width=200,
-                            ),
+                            of_rotation_period(200),
                         ],
                         sort_by="Lag",
                     )
@@ -173,17 +165,7 @@ def build() -> Dashboard:
             Row(
                 9,
                 [
-                    chart(
-                        12,
-                        "Which checks aren't ok, and when?",
-                        "Checks at critical or warning, by queue.",
-                        {"{{queue}} {{state}}": q.TROUBLES},
-                        states=True,
-                        decimals=0,
-                        colours={"critical$": "red", "warning$": "orange"},
-                        narrow=True,
-                        no_value="No check reports trouble",
-                    ),
+                    troubles(12, "Which checks aren't ok, and when?"),
                     chart(
                         13,
                         "How much comes with each tick?",

@@ -19,6 +19,7 @@ from dashboards.generator.panels import (
     rows,
     stat_panel,
 )
+from dashboards.generator.parts import of_rotation_period
 
 TICK_AGE = q.queue("pgque_ticker_last_tick_age_seconds")
 ROTATION_AGE = q.queue("pgque_queue_rotation_age_seconds")
@@ -103,15 +104,7 @@ def build() -> Dashboard:
                                 unit="s",
                                 width=140,
                             ),
-                            Column(
-                                "Of the rotation period",
-                                expr=q.PERIOD_USED,
-                                unit="percentunit",
-                                decimals=0,
-                                steps=SHARE_OF_PERIOD,
-                                bar=1,
-                                width=260,
-                            ),
+                            of_rotation_period(260),
                             Column(
                                 "Blocks in",
                                 expr=q.UNTIL_BLOCKED,
