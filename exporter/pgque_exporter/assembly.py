@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from math import isfinite
+from math import inf, isfinite
 from typing import cast
 
 from pgque_exporter.catalogue import Catalogue, Metric, MetricType, Source
@@ -218,9 +218,11 @@ def _repeated(
         order = [rows[place] for place in column.order]
         values = [values[row] for row in order]
         words = [words[row] for row in order] if words is not None else None
-    if _lacks_value(metric, values):
+    if None in values:
         return None
     numbers = cast("Sequence[float]", values)
+    if min(numbers, default=0.0) < _least(metric):
+        return None
     return Family(metric, column.labels, tuple(numbers), tuple(words) if words is not None else None)
 
 
@@ -233,6 +235,7 @@ def _collect(
     """The good rows of one metric; the others are counted."""
     subject = SUBJECT_LABELS if metric.source is Source.HISTORY else ()
     allowed = frozenset((*metric.labels, *subject))
+    least = _least(metric)
     found: dict[Labels, float] = {}
     for one, value in zip(sets, values, strict=True):
         if one.reason is not None:
@@ -241,7 +244,7 @@ def _collect(
             dropped[INVALID_LABEL] += 1
         elif one.labels in found:
             dropped[DUPLICATE] += 1
-        elif value is None or _lacks_value(metric, (value,)):
+        elif value is None or value < least:
             dropped[NO_VALUE] += 1
         else:
             found[one.labels] = value
@@ -255,13 +258,9 @@ def _without_value(sets: Sequence[LabelSet], values: Sequence[float | None]) -> 
             yield one.labels[:-1]
 
 
-def _lacks_value(metric: Metric, values: Sequence[float | None]) -> bool:
-    """Whether one of the values can't be this metric's."""
-    if None in values:
-        return True
-    # A counter below zero is no value either: it would make the whole page invalid.
-    numbers = cast("Sequence[float]", values)
-    return metric.type is MetricType.COUNTER and min(numbers, default=0.0) < 0
+def _least(metric: Metric) -> float:
+    """The least value that can be this metric's: a counter below zero would make the whole page invalid."""
+    return 0.0 if metric.type is MetricType.COUNTER else -inf
 
 
 def _column(sets: Sequence[LabelSet], labels: tuple[Labels, ...]) -> _Column:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Set
 from functools import cache
@@ -12,7 +11,6 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 import yaml
 
-from pgque_exporter.catalogue import MetricType, load
 from tests.alerts.documents import (
     ALERTMANAGER,
     FOLDER,
@@ -27,8 +25,10 @@ from tests.alerts.documents import (
     read,
     recorded,
 )
+from tests.support.dashboards import boards
 from tests.support.prometheus import promtool
 from tests.support.repository import ROOT
+from tests.support.series import exported
 
 ALERTS = alerts()
 SEVERITIES = {"critical", "warning", "none"}
@@ -39,16 +39,6 @@ OF_PROMETHEUS = {"up", "ALERTS"}
 NO_METRICS = {"pgque_monitor", "pgque_admin", "pgque_reader", "pgque_writer"}
 
 each_alert = pytest.mark.parametrize("rule", ALERTS.values(), ids=list(ALERTS))
-
-
-def exported() -> set[str]:
-    """Series names of the catalogue."""
-    names = set()
-    for metric in load():
-        histogram = metric.type is MetricType.HISTOGRAM
-        suffixes = ("_bucket", "_sum", "_count") if histogram else ("",)
-        names |= {metric.prometheus_name + suffix for suffix in suffixes}
-    return names
 
 
 # --- promtool ------------------------------------------------------------------------------------
@@ -144,30 +134,10 @@ def test_each_runbook_has_an_alert() -> None:
     assert {path.stem for path in RUNBOOKS.glob("*.md")} == {*ALERTS, "README"}
 
 
-DASHBOARDS = {
-    "pgque-overview",
-    "pgque-queue",
-    "pgque-consumer",
-    "pgque-ticker-rotation",
-    "pgque-dead-letters-retries",
-    "pgque-exporter-delivery",
-    "pgque-slo",
-}
-VARIABLES = {"database", "queue", "consumer"}
-
-
 @cache
 def dashboards() -> dict[str, Set[str]]:
     """The names of each dashboard's variables, by its uid."""
-    files = (ROOT / "dashboards/grafana").glob("**/*.json")
-    found = [json.loads(path.read_text("utf-8")) for path in files]
-    found = [dashboard for dashboard in found if "uid" in dashboard]
-    if not found:
-        return dict.fromkeys(DASHBOARDS, VARIABLES)
-    return {
-        dashboard["uid"]: {variable["name"] for variable in dashboard["templating"]["list"]}
-        for dashboard in found
-    }
+    return {board.uid: {variable["name"] for variable in board.variables} for board in boards()}
 
 
 @each_alert

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from pgque_exporter.catalogue import MetricType, Source, load
+from pgque_exporter.catalogue import Source, load
+from tests.alerts.documents import recorded
 from tests.support.dashboards import FOLDER, Board, boards
-from tests.support.demo import RULES
+from tests.support.series import exported
 
 UIDS = {
     "pgque-overview",
@@ -33,15 +34,7 @@ each_board = pytest.mark.parametrize("board", boards(), ids=lambda board: board.
 
 def known_series() -> set[str]:
     """Names of all series that the service exports or a rule records."""
-    names: set[str] = set(OF_PROMETHEUS)
-    for metric in load():
-        histogram = metric.type is MetricType.HISTOGRAM
-        suffixes = ("_bucket", "_sum", "_count") if histogram else ("",)
-        names |= {metric.prometheus_name + suffix for suffix in suffixes}
-    for path in RULES.glob("*.yml"):
-        for group in yaml.safe_load(path.read_text("utf-8"))["groups"]:
-            names |= {rule["record"] for rule in group["rules"] if "record" in rule}
-    return names
+    return OF_PROMETHEUS | exported() | recorded().keys()
 
 
 def series_in(expr: str) -> set[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import threading
 import time
@@ -18,7 +17,7 @@ import httpx
 import yaml
 
 from tests.support.processes import Process
-from tests.support.prometheus import require_program
+from tests.support.prometheus import ready_address, require_program
 
 Labels = Mapping[str, str]
 
@@ -62,18 +61,7 @@ def run_alertmanager(config: Mapping[str, Any], *, folder: Path) -> Iterator[Ale
         cwd=program.path.parents[2],  # it finds its templates from there
     )
     with process:
-        listening = process.wait_for(
-            lambda: re.search(r'msg="?Listening on"? address=(\S+:\d+)', process.output()),
-            "Alertmanager listens",
-        )
-        assert listening
-        server = Alertmanager(listening[1], process)
-        process.wait_for(
-            lambda: httpx.get(f"http://{server.address}/-/ready", timeout=10).is_success,
-            "Alertmanager is ready",
-            ignoring=(httpx.TransportError,),
-        )
-        yield server
+        yield Alertmanager(ready_address(process), process)
 
 
 def amtool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

@@ -151,18 +151,22 @@ def run_prometheus(
         cwd=folder,
     )
     with process:
-        listening = process.wait_for(
-            lambda: re.search(r'msg="Listening on" address=(\S+:\d+)', process.output()),
-            "Prometheus listens",
-        )
-        assert listening
-        server = Prometheus(f"http://{listening.group(1)}", process)
-        process.wait_for(
-            lambda: httpx.get(f"{server.url}/-/ready", timeout=_CLIENT_TIMEOUT).is_success,
-            "Prometheus is ready",
-            ignoring=(httpx.TransportError,),
-        )
-        yield server
+        yield Prometheus(f"http://{ready_address(process)}", process)
+
+
+def ready_address(process: Process) -> str:
+    """Host and port of a server of the Prometheus family, once it is ready; they stand in its log."""
+    listening = process.wait_for(
+        lambda: re.search(r'msg="?Listening on"? address=(\S+:\d+)', process.output()), "it listens"
+    )
+    assert listening
+    address = listening[1]
+    process.wait_for(
+        lambda: httpx.get(f"http://{address}/-/ready", timeout=_CLIENT_TIMEOUT).is_success,
+        "it is ready",
+        ignoring=(httpx.TransportError,),
+    )
+    return address
 
 
 def promtool_check_metrics(page: str) -> list[str]:

@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from pgque_pipeline.schemas import BASELINES
+from pgque_pipeline.tables.entities import COLUMNS
 
 # Gauges by their mean of the hour, counters by their rate.
 METRICS = (
@@ -32,9 +33,7 @@ MIN_BAND = 0.1
 
 def baselines(rollup_1h: DataFrame, series: DataFrame, *, time_zone: str, weeks: int) -> DataFrame:
     """From the hours of all days, of which the newest `weeks` count; `series` has one row for each."""
-    labels = series.where(sf.col("metric").isin(*METRICS)).select(
-        "series_id", "entity_id", "metric", "kind", "engine", "database", "queue", "consumer", "attributes"
-    )
+    labels = series.where(sf.col("metric").isin(*METRICS)).select("series_id", "metric", "kind", *COLUMNS)
     newest = rollup_1h.agg((sf.max("window_start") + sf.expr("interval 1 hour")).alias("as_of"))
     hours = (
         rollup_1h.crossJoin(sf.broadcast(newest))

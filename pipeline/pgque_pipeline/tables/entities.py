@@ -5,6 +5,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
+# Columns that every table of entities has of them.
+COLUMNS = ("entity_id", "engine", "database", "queue", "consumer", "attributes")
 # Columns that say which one it is. A map can't be grouped by; its entries, sorted, can.
 ENTITY = ("entity_id", "engine", "database", "queue", "consumer", "entries")
 

@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from pgque_pipeline.schemas import LATENCY
-from pgque_pipeline.tables.entities import ENTITY, with_attributes, with_entries
+from pgque_pipeline.tables.entities import COLUMNS, ENTITY, with_attributes, with_entries
 
 PROCESSING = "pgque.processing_latency_seconds"
 LAG = "pgque.consumer.lag_seconds"
@@ -20,21 +20,13 @@ def latency(points: DataFrame, rollup_1h: DataFrame, series: DataFrame) -> DataF
 
 def _of_histograms(rollup_1h: DataFrame, series: DataFrame) -> DataFrame:
     histograms = series.where((sf.col("metric") == PROCESSING) & (sf.col("kind") == "histogram"))
-    labels = histograms.select(
-        "date",
-        "series_id",
-        "metric",
-        "entity_id",
-        "engine",
-        "database",
-        "queue",
-        "consumer",
-        "attributes",
-        "bounds",
-    )
+    labels = histograms.select("date", "series_id", "metric", "bounds", *COLUMNS)
     rows = rollup_1h.where("increase > 0 and size(bucket_increase) > 1").join(labels, ["date", "series_id"])
     return rows.select(
-        *_columns(),
+        "date",
+        "window_start",
+        "metric",
+        *COLUMNS,
         sf.lit("histogram").alias("source"),
         sf.col("increase").alias("observations"),
         sf.expr("sum_increase / increase").alias("mean"),
@@ -71,23 +63,12 @@ def _of_samples(points: DataFrame) -> DataFrame:
         sf.percentile("value", at).alias("percentiles"),
     )
     return with_attributes(found).select(
-        *_columns(),
+        "date",
+        "window_start",
+        "metric",
+        *COLUMNS,
         sf.lit("samples").alias("source"),
         "observations",
         "mean",
         *(sf.col("percentiles")[i].alias(f"p{q}") for i, q in enumerate(_PERCENTILES)),
     )
-
-
-def _columns() -> list[str]:
-    return [
-        "date",
-        "window_start",
-        "entity_id",
-        "engine",
-        "database",
-        "queue",
-        "consumer",
-        "attributes",
-        "metric",
-    ]
