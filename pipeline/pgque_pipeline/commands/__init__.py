@@ -1,0 +1,1 @@
+"""The commands of `pgque-pipeline`, one a file."""

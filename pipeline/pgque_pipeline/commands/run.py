@@ -1,0 +1,73 @@
+"""`pgque-pipeline run`: new input into the tables."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import UTC, datetime
+
+from pgque_exporter.errors import UserError
+from pgque_pipeline.commands.options import (
+    add_input_options,
+    add_settings_options,
+    add_spark_options,
+    add_warehouse_options,
+    day,
+    quiet_spark,
+    settings,
+)
+from pgque_pipeline.progress import Progress
+from pgque_pipeline.run import Request, input_files, run
+from pgque_pipeline.session import open_session
+from pgque_pipeline.warehouse.lock import only_run
+from pgque_pipeline.warehouse.store import open_warehouse
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Describe the command."""
+    parser = commands.add_parser(
+        "run",
+        help="read new input and bring the tables up to date",
+        description="Reads what is new in the input and makes the tables anew that it touches. A run that "
+        "is killed is made good by the next. With --from or --to those days are read again from all of the "
+        "input and replaced.",
+    )
+    add_input_options(parser)
+    parser.add_argument(
+        "--from", dest="begin", type=day, metavar="DAY", help="first day to replace, such as 2026-01-31"
+    )
+    parser.add_argument("--to", dest="end", type=day, metavar="DAY", help="last day to replace")
+    add_settings_options(parser)
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    add_warehouse_options(parser)
+    add_spark_options(parser)
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Do it; the exit code."""
+    if arguments.begin and arguments.end and arguments.begin > arguments.end:
+        raise UserError("--from is after --to")
+    # What is wrong shall show at once, not after the seconds that Spark takes to start.
+    input_files(arguments.input)
+    warehouse = open_warehouse(arguments.warehouse.resolve(), create=True)
+    with only_run(warehouse.root):
+        pass
+    quiet_spark(arguments)
+    spark = open_session(master=arguments.master, memory=arguments.memory)
+    progress = Progress(quiet=arguments.quiet)
+    request = Request(
+        inputs=arguments.input,
+        settings=settings(arguments),
+        now=datetime.now(UTC),
+        begin=arguments.begin,
+        end=arguments.end,
+    )
+    try:
+        summary = run(spark, warehouse, request, progress)
+    finally:
+        progress.end()
+        spark.stop()
+    print(
+        f"{summary.files:,} files read, {summary.points:,} points taken, {summary.refused:,} refused, "
+        f"{summary.days:,} days made"
+    )
+    return 0
