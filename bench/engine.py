@@ -66,9 +66,11 @@ class Work:
     def round(self) -> None:
         insert = self._statement("select {}.insert_event('q', 'type', %s)")
         with self._connection.cursor() as cursor:
-            self._measure("insert_event, a transaction each", SINGLE, lambda: [
-                cursor.execute(insert, (PAYLOAD,)) for _ in range(SINGLE)
-            ])
+            self._measure(
+                "insert_event, a transaction each",
+                SINGLE,
+                lambda: [cursor.execute(insert, (PAYLOAD,)) for _ in range(SINGLE)],
+            )
         self._drain()
         self._measure(
             "insert_event, in a loop", LOOP, lambda: self._connection.execute(self._loop, (PAYLOAD, LOOP))
@@ -96,10 +98,12 @@ class Work:
             self.rotations += self.maintain()
             self.cycles += 1
         self._connection.execute("select pg_stat_force_next_flush()")
-        self.dead_rows = int(value(
-            self._connection,
-            "select coalesce(sum(n_dead_tup), 0) from pg_stat_user_tables where relname ~ '^event_[0-9]'",
-        ))
+        self.dead_rows = int(
+            value(
+                self._connection,
+                "select coalesce(sum(n_dead_tup), 0) from pg_stat_user_tables where relname ~ '^event_[0-9]'",
+            )
+        )
 
     def maintain(self) -> int:
         """Bring back retries and rotate if it is time; how many rotations that were."""
@@ -176,17 +180,22 @@ def report(every: dict[str, Work]) -> bool:
         f" {ours.rotations} rotations, {ours.dead_rows} dead rows in event tables"
     )
     gain = ratio(every, "send_batch", OURS, "insert_event, in a loop")
-    beside = {
-        what: (ratio(every, what, IN_PL), ratio(every, what, IN_C)) for what in every[IN_PL].rates
-    }
+    beside = {what: (ratio(every, what, IN_PL), ratio(every, what, IN_C)) for what in every[IN_PL].rates}
     short = [what for what, (in_pl, _) in beside.items() if in_pl < NOT_SLOWER]
     short += ["send_batch"] * (gain < BATCH_GAIN) + ["dead rows"] * (ours.dead_rows > 0 or ours.rotations < 3)
-    print("; ".join((
-        *(f"{what}: {in_pl:.2f} x PL/pgSQL, {in_c:.2f} x C" for what, (in_pl, in_c) in beside.items()),
-        f"send_batch: {gain:.1f} x a loop",
-        f"dead rows: {ours.dead_rows}",
-        f"short: {', '.join(short) or 'nothing'}",
-    )))
+    print(
+        "; ".join(
+            (
+                *(
+                    f"{what}: {in_pl:.2f} x PL/pgSQL, {in_c:.2f} x C"
+                    for what, (in_pl, in_c) in beside.items()
+                ),
+                f"send_batch: {gain:.1f} x a loop",
+                f"dead rows: {ours.dead_rows}",
+                f"short: {', '.join(short) or 'nothing'}",
+            )
+        )
+    )
     return not short
 
 

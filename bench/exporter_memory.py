@@ -1,6 +1,6 @@
 """Whether the service's memory stays while series come and go: 10,000 new ones with each poll.
 
-    python bench/exporter_memory.py
+python bench/exporter_memory.py
 """
 
 from __future__ import annotations

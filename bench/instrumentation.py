@@ -160,7 +160,9 @@ def print_comparison(without: Durations, with_it: Durations) -> None:
         after = statistics.median(b[0] for _, b in pairs)
         difference = statistics.median(b[0] - a[0] for a, b in pairs)
         processor = statistics.median(b[1] - a[1] for a, b in pairs)
-        print(f"{what:<36}{len(pairs):>7}{before:>10.3f}{after:>10.3f}{difference:>+12.3f}{processor:>+12.3f}")
+        print(
+            f"{what:<36}{len(pairs):>7}{before:>10.3f}{after:>10.3f}{difference:>+12.3f}{processor:>+12.3f}"
+        )
 
 
 def print_reading(cluster: Cluster) -> None:

@@ -19,8 +19,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from pgque_pipeline.otlp import BAD_LINE, LINE, OPTIONS
-
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _LENGTH = struct.Struct(">I")
@@ -32,9 +30,9 @@ _BATCH_BYTES = 8 * 1024 * 1024
 
 
 def lines(spark: SparkSession, files: Sequence[Path]) -> DataFrame:
-    """A row per line: file, resourceMetrics, bad_line. At least one file has to be given.
+    """A row per line: file, and the line in bytes. At least one file has to be given.
 
-    What a packed file breaks off with, or holds that can't be unpacked, is a bad line.
+    What a packed file breaks off with, or holds that can't be unpacked, is a line of its own that says so.
     """
     packed = [path for path in files if needs_python(path)]
     plain = sorted({*files} - {*packed})
@@ -53,16 +51,15 @@ def needs_python(path: Path) -> bool:
 
 
 def _plain(spark: SparkSession, files: Sequence[Path]) -> DataFrame:
-    found = spark.read.schema(LINE).options(**OPTIONS).json([str(path) for path in files])
+    found = spark.read.text([str(path) for path in files])
     path = sf.regexp_replace(sf.col("_metadata.file_path"), "^file:(//)?", "")
-    return found.select(path.alias("file"), "resourceMetrics", BAD_LINE)
+    return found.select(path.alias("file"), sf.col("value").cast("binary").alias("line"))
 
 
 def _unpacked(spark: SparkSession, files: Sequence[Path]) -> DataFrame:
     paths = spark.createDataFrame([(str(path),) for path in files], "path string")
     spread = paths.repartition(len(files)) if len(files) > 1 else paths
-    texts = spread.mapInArrow(_texts, "file string, line string")
-    return texts.select("file", sf.from_json("line", LINE, OPTIONS).alias("j")).select("file", "j.*")
+    return spread.mapInArrow(_texts, "file string, line binary")
 
 
 def _texts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -72,8 +69,8 @@ def _texts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                 yield pa.RecordBatch.from_pydict({"file": [path] * len(texts), "line": texts})
 
 
-def _batched(texts: Iterator[str]) -> Iterator[list[str]]:
-    batch: list[str] = []
+def _batched(texts: Iterator[bytes]) -> Iterator[list[bytes]]:
+    batch: list[bytes] = []
     size = 0
     for text in texts:
         batch.append(text)
@@ -85,7 +82,7 @@ def _batched(texts: Iterator[str]) -> Iterator[list[str]]:
         yield batch
 
 
-def unpack(path: Path) -> Iterator[str]:
+def unpack(path: Path) -> Iterator[bytes]:
     """Lines of a packed file. One that breaks off, or isn't what it seems, ends with what was wrong."""
     with path.open("rb") as file:
         head = file.read(8)
@@ -101,7 +98,7 @@ def unpack(path: Path) -> Iterator[str]:
             else:
                 yield from _lines(_chunks(file))
         except (OSError, EOFError, zlib.error) as error:
-            yield f"the file can't be unpacked to its end: {error}"
+            yield f"the file can't be unpacked to its end: {error}".encode()
 
 
 def _chunks(stream: BinaryIO | pa.NativeFile) -> Iterator[bytes]:
@@ -123,29 +120,25 @@ def _gunzip(file: BinaryIO) -> Iterator[bytes]:
         raise EOFError("it breaks off")
 
 
-def _lines(chunks: Iterator[bytes]) -> Iterator[str]:
+def _lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
     rest = b""
     for chunk in chunks:
         *whole, rest = (rest + chunk).split(b"\n")
-        yield from (_text(line) for line in whole if line.strip())
+        yield from (line for line in whole if line.strip())
     if rest.strip():
-        yield _text(rest)
+        yield rest
 
 
-def _framed(file: BinaryIO) -> Iterator[str]:
+def _framed(file: BinaryIO) -> Iterator[bytes]:
     """Messages, each behind its length, as the collector's file exporter writes what it packs."""
     while head := file.read(_LENGTH.size):
         body = file.read(_LENGTH.unpack(head)[0]) if len(head) == _LENGTH.size else b""
         if len(head) < _LENGTH.size or len(body) < _LENGTH.unpack(head)[0]:
-            yield "the file breaks off within a message"
+            yield b"the file breaks off within a message"
             return
         try:
             message = pa.CompressedInputStream(pa.BufferReader(body), "zstd").read()
         except OSError as error:
-            yield f"a message can't be unpacked: {error}"
+            yield f"a message can't be unpacked: {error}".encode()
             continue
-        yield from (_text(line) for line in message.split(b"\n") if line.strip())
-
-
-def _text(line: bytes) -> str:
-    return line.decode("utf-8", errors="replace")
+        yield from (line for line in message.split(b"\n") if line.strip())

@@ -13,13 +13,13 @@ from dataclasses import asdict, dataclass, replace
 from datetime import date, datetime, timedelta
 from pathlib import Path
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from pgque_exporter.errors import UserError
 from pgque_pipeline import reading, schemas
 from pgque_pipeline.progress import Progress
-from pgque_pipeline.schemas import POINTS, QUARANTINE, Table
+from pgque_pipeline.schemas import FRESH, POINTS, QUARANTINE, Table
 from pgque_pipeline.settings import Settings
 from pgque_pipeline.tables import (
     baselines,
@@ -45,9 +45,11 @@ _CHUNK_BYTES = 1024**3
 _CHUNK_DAYS = 31
 # Input for one file of a day's points, and how much smaller it is as Parquet.
 _BYTES_PER_PART = 1024**3
-_PACKED = 20
+_PACKED = 40
 # Small tables cost little but the wait: some are made side by side.
 _SIDE_BY_SIDE = 3
+# Tables whose rows come spread as they are to be written.
+_SPREAD = (schemas.ROLLUP_1M,)
 
 
 @dataclass(frozen=True)
@@ -200,19 +202,11 @@ class _Reading:
         """The state with the points of some files."""
         request = self._request
         lines = reading.lines(self._spark, [*files])
-        of_lines, of_points = Observation(), Observation()
-        watched = lines.observe(of_lines, points.bad_line_count().alias("bad"))
-        rows = points.flat(watched, now=request.now, earliest=earliest).select(*POINTS.columns, "reason")
-        if request.begin is not None:
-            rows = rows.where(sf.col("date") >= sf.lit(request.begin))
-        if request.end is not None:
-            rows = rows.where(sf.col("date") <= sf.lit(request.end))
-        counted = rows.observe(of_points, sf.count("*").alias("all"), sf.count("reason").alias("refused"))
-        usable = points.points(counted)
-        parts = _parts(sum(state.size for state in files.values()))
-        written = self._warehouse.write_days(POINTS, points.deduplicated(usable, parts))
-        refused = of_points.get["refused"] + of_lines.get["bad"]
-        self._summary.points += of_points.get["all"] - of_points.get["refused"]
+        written, taken = self._warehouse.write_fresh(
+            lines, now=request.now, earliest=earliest, wanted=(request.begin, request.end)
+        )
+        refused = sum(part.points for part in taken if part.day is None)
+        self._summary.points += sum(part.points for part in taken) - refused
         self._summary.refused += refused
         following = replace(
             before,
@@ -243,7 +237,7 @@ class _Reading:
             rows = rows.join(taken.withColumn("taken", sf.lit(True)), ["series_id", "ts"], "left").where(
                 "taken is null or reason is null"
             )
-        found = points.rejected(lines, rows)
+        found = points.rejected(rows)
         names = self._spark.createDataFrame([(str(path),) for path in files], "file string")
         others = self._warehouse.read(self._spark, QUARANTINE).join(names, "file", "left_anti")
         folder = self._warehouse.write_whole(QUARANTINE, others.unionByName(found).distinct())
@@ -318,6 +312,7 @@ def _make_chunk(spark: SparkSession, warehouse: Warehouse, settings: Settings, d
     """Make all tables of some days from their points, and put them in force together."""
     manifest = _with_points(spark, warehouse, days)
     made: dict[Table, dict[date, str]] = {POINTS: {d: manifest.days[POINTS.name][d] for d in days}}
+    parts = _parts(max(map(warehouse.size, made[POINTS].values())) * _PACKED)
 
     def read(table: Table) -> DataFrame:
         return warehouse.read_folders(spark, table, [made[table][day] for day in sorted(made[table])])
@@ -327,16 +322,20 @@ def _make_chunk(spark: SparkSession, warehouse: Warehouse, settings: Settings, d
             written = [(table, pool.submit(_write, warehouse, table, rows, parts)) for table, rows in tables]
             made.update((table, result.result()) for table, result in written)
 
-    parts = _parts(max(map(warehouse.size, made[POINTS].values())) * _PACKED)
     before = sorted({day - _ONE_DAY for day in days} - {*days})
     stood = warehouse.read(spark, POINTS, before)
+    fresh = warehouse.read_folders(spark, FRESH, _fresh(warehouse.manifest, days))
+    named = warehouse.read(spark, schemas.SERIES, [*{*days} - warehouse.manifest.replaced])
     make(
-        (schemas.ROLLUP_1M, lambda: rollups.rollup_1m(read(POINTS), stood)),
-        (schemas.SERIES, lambda: series.series(read(POINTS))),
-        (schemas.HEALTH, lambda: health.health(read(POINTS), settings.max_gap)),
+        (schemas.ROLLUP_1M, lambda: rollups.rollup_1m(read(POINTS), stood, parts=parts)),
+        (schemas.SERIES, lambda: series.series(read(POINTS), fresh, named)),
     )
     make((schemas.ROLLUP_1H, lambda: rollups.merged(read(schemas.ROLLUP_1M), "hour")))
     make(
+        (
+            schemas.HEALTH,
+            lambda: health.health(read(POINTS), read(schemas.SERIES), settings.max_gap),
+        ),
         (schemas.ROLLUP_1D, lambda: rollups.merged(read(schemas.ROLLUP_1H), "day")),
         (schemas.FLOW, lambda: flow.flow(read(schemas.ROLLUP_1H), read(schemas.SERIES))),
         (
@@ -364,33 +363,35 @@ def _make_chunk(spark: SparkSession, warehouse: Warehouse, settings: Settings, d
 
 def _write(warehouse: Warehouse, table: Table, rows: Callable[[], DataFrame], parts: int) -> dict[date, str]:
     first, second = table.columns[1:3]
-    spread = rows().repartition("date", sf.expr(f"pmod(xxhash64({first}), {parts})"))
-    return warehouse.write_days(table, spread.sortWithinPartitions("date", first, second))
+    found = rows()
+    if table not in _SPREAD:
+        found = found.repartition("date", sf.expr(f"pmod(xxhash64({first}), {parts})"))
+    return warehouse.write_days(table, found.sortWithinPartitions("date", first, second))
 
 
 def _write_whole(warehouse: Warehouse, table: Table, rows: Callable[[], DataFrame]) -> str:
     return warehouse.write_whole(table, rows())
 
 
+def _fresh(manifest: Manifest, days: Iterable[date]) -> list[str]:
+    return [folder for day in days for folder in manifest.fresh.get(day, ())]
+
+
 def _with_points(spark: SparkSession, warehouse: Warehouse, days: Sequence[date]) -> Manifest:
     """The state in which `points` holds the fresh ones of these days too, in one folder a day."""
     manifest = warehouse.manifest
     held = manifest.days.get(POINTS.name, {})
-    found: dict[date, str] = {}
-    scattered: list[str] = []
-    for day in days:
-        folders = [*manifest.fresh.get(day, ())]
-        if day in held and day not in manifest.replaced:
-            folders.append(held[day])
-        if len(folders) == 1:
-            found[day] = folders[0]
-        else:
-            scattered += folders
-    if scattered:
-        parts = _parts(max(map(warehouse.size, scattered)) * _PACKED)
-        together = warehouse.read_folders(spark, POINTS, scattered)
-        found |= warehouse.write_days(POINTS, points.deduplicated(together, parts))
-    return manifest.with_days(POINTS.name, found, days)
+    changed = [day for day in days if day in manifest.fresh]
+    if not changed:
+        return manifest
+    fresh = _fresh(manifest, changed)
+    kept = [held[day] for day in changed if day in held and day not in manifest.replaced]
+    together = POINTS.shaped(warehouse.read_folders(spark, FRESH, fresh))
+    if kept:
+        together = together.unionByName(warehouse.read_folders(spark, POINTS, kept))
+    parts = _parts(max(map(warehouse.size, (*fresh, *kept))) * _PACKED)
+    found = warehouse.write_days(POINTS, points.deduplicated(together, parts))
+    return manifest.with_days(POINTS.name, found, changed)
 
 
 def _make_whole(spark: SparkSession, warehouse: Warehouse, settings: Settings, progress: Progress) -> None:

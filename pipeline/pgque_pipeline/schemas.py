@@ -85,11 +85,11 @@ _IDENTITY = (
 
 POINTS = Table(
     "points",
-    "What was measured, each point once.",
+    "What was measured, each point once. What a point is about, `series` tells by its id.",
     "day",
     (
         _DATE,
-        *_IDENTITY,
+        _SERIES,
         Field("ts", "timestamp", "", "Time of the point, to the microsecond."),
         Field("temporality", "string", "", "cumulative or delta; NULL for gauges."),
         Field("start", "timestamp", "", "Since when a counter or histogram counts; NULL if unknown."),
@@ -98,6 +98,15 @@ POINTS = Table(
         Field("sum", "double", "the metric's", "Sum of a histogram's observations."),
         Field("counts", "array<bigint>", "", "Observations by bucket; one more than `bounds`."),
     ),
+    time="ts",
+)
+
+# Points as they were read: some twice, and what a series is about only in the first of a day in each file.
+FRESH = Table(
+    "points",
+    "",
+    "day",
+    (*POINTS.fields, *(field for field in _IDENTITY if field is not _SERIES)),
     time="ts",
 )
 

@@ -21,8 +21,9 @@ MEANING: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # Of labels that stand twice the last one counts, as in most readers of JSON.
-    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
+    # A line may hold many thousand points: not too many lines at a time on their way to Python.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "200",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "16m",
 }
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")

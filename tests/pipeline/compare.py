@@ -25,7 +25,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def series_keys(points: DataFrame) -> dict[int, Any]:
+def series_keys(series: DataFrame) -> dict[int, Any]:
     """What the oracle calls a series, by its id. Fails where two series share an id."""
     names = (
         "metric",
@@ -40,7 +40,7 @@ def series_keys(points: DataFrame) -> dict[int, Any]:
         "bounds",
     )
     found: dict[int, Any] = {}
-    for row in rows(points.select("series_id", *names)):
+    for row in rows(series.select("series_id", *names)):
         labels = tuple(row[name] for name in names[2:8])
         bounds = None if row["bounds"] is None else tuple(row["bounds"])
         key = (row["metric"], row["kind"], labels, tuple(row["attributes"]), bounds)

@@ -14,7 +14,9 @@ from pyspark.sql import SparkSession
 
 from pgque_exporter.config import ArchiveConfig, OtlpConfig
 from pgque_pipeline import reading
+from pgque_pipeline.schemas import POINTS
 from pgque_pipeline.tables import points as points_table
+from pgque_pipeline.tables import series
 from tests.exporter.harness import ToyPack, config, running, target
 from tests.pipeline import compare
 from tests.support.collector import Histogram, points
@@ -45,9 +47,11 @@ def read(spark: SparkSession, *files: Path) -> list[Point]:
     """Those that the pipeline reads; nothing may be refused."""
     lines = reading.lines(spark, files)
     flat = points_table.flat(lines, now=datetime.now(UTC)).cache()
-    assert compare.rows(points_table.rejected(lines, flat)) == []
+    usable = points_table.usable(flat)
+    labelled = points_table.with_labels(POINTS.shaped(usable), series.series(usable, usable))
+    assert compare.rows(points_table.rejected(flat)) == []
     found: list[Point] = []
-    for row in compare.rows(points_table.points(flat)):
+    for row in compare.rows(labelled):
         if not row["metric"].startswith("pgque.exporter.") and row["engine"] is not None:
             value = row["count"] if row["kind"] == "histogram" else row["value"]
             labels = tuple(row[name] for name in LABELS)

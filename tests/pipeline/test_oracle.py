@@ -71,21 +71,21 @@ def both(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Itera
     for name, value in COMPILED.items():
         spark.conf.set(name, value)
     found = _from_spark(spark, file)
-    yield Both(found, truth(lines), compare.series_keys(found["points"]))
+    yield Both(found, truth(lines), compare.series_keys(found["series"]))
     for name, value in INTERPRETED.items():
         spark.conf.set(name, value)
 
 
 def _from_spark(spark: SparkSession, file: Path) -> dict[str, DataFrame]:
-    rows = points.flat(reading.lines(spark, [file]), now=NOW)
-    found = {"points": points.deduplicated(points.points(rows), 1).cache()}
-    found["series"] = series.series(found["points"]).cache()
+    fresh = points.usable(points.flat(reading.lines(spark, [file]), now=NOW)).cache()
+    found = {"points": points.deduplicated(fresh, 1).cache()}
+    found["series"] = series.series(found["points"], fresh).cache()
     found["rollup_1m"] = rollups.rollup_1m(found["points"]).cache()
     found["rollup_1h"] = rollups.merged(found["rollup_1m"], "hour").cache()
     found["rollup_1d"] = rollups.merged(found["rollup_1h"], "day")
     found["flow"] = flow.flow(found["rollup_1h"], found["series"])
     found["latency"] = latency.latency(found["points"], found["rollup_1h"], found["series"])
-    found["health"] = health.health(found["points"], SETTINGS.max_gap).cache()
+    found["health"] = health.health(found["points"], found["series"], SETTINGS.max_gap).cache()
     found["incidents"] = incidents.incidents(found["health"], SETTINGS.max_gap)
     found["sli"] = sli.sli(found["points"], found["rollup_1h"], found["series"], SETTINGS.objectives).cache()
     found["slo"] = slo.slo(found["sli"], SETTINGS.objectives)

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pgque_exporter.errors import UserError
 from pgque_pipeline.progress import Progress
 from pgque_pipeline.run import Request, Summary, run
-from pgque_pipeline.schemas import POINTS, QUARANTINE, TABLES
+from pgque_pipeline.schemas import QUARANTINE, TABLES
 from pgque_pipeline.warehouse.lock import only_run
 from pgque_pipeline.warehouse.store import Warehouse, open_warehouse
 from tests.pipeline import compare
@@ -50,7 +50,7 @@ class Runs:
     def differences(self, lines: Sequence[str]) -> list[str]:
         """What differs between the tables and the oracle's of these lines."""
         warehouse, expected = self.warehouse, truth(lines)
-        series = compare.series_keys(warehouse.read(self._spark, POINTS))
+        series = compare.series_keys(warehouse.read(self._spark, TABLES["series"]))
         return [
             text
             for name in expected
@@ -119,7 +119,7 @@ def test_points_beyond_the_watermark_come_too_late(runs: Runs) -> None:
     points = len(truth(early)["points"])
     assert (summary.points, summary.refused >= points) == (0, True)
     assert {row["reason"] for row in runs.rows("quarantine")} == {"too late: older than the watermark"}
-    assert {row["database"] for row in runs.rows("points")} == {"db5"}
+    assert {row["database"] for row in runs.rows("series")} == {"db5"}
     # Who asks for those days gets them, and keeps days that the input has no more.
     (runs.input / "recent.json").unlink()
     summary = runs.run(begin=datetime.fromtimestamp(BEGIN / SECOND, UTC).date() - timedelta(days=20))

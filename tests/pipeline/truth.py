@@ -57,9 +57,9 @@ def truth(lines: Sequence[str]) -> Tables:
 
 
 def _point_row(point: oracle.Point) -> dict[str, Any]:
-    names = ("unit", "ts", "temporality", "start", "value", "count", "sum", "counts")
+    names = ("ts", "temporality", "start", "value", "count", "sum", "counts")
     row = {name: getattr(point, name) for name in names}
-    return row | {"date": oracle.day_of(point.ts), "series": point.series, "entity": point.entity}
+    return row | {"date": oracle.day_of(point.ts), "series": point.series}
 
 
 def difference(name: str, table: DataFrame, series: dict[int, Any], expected: Tables) -> list[str]:

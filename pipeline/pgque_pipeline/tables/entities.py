@@ -11,6 +11,12 @@ COLUMNS = ("entity_id", "engine", "database", "queue", "consumer", "attributes")
 ENTITY = ("entity_id", "engine", "database", "queue", "consumer", "entries")
 
 
+def labelled(rows: DataFrame, series: DataFrame) -> DataFrame:
+    """Rows with `date` and `entity_id`, and the other columns of their entity from `series` of these days."""
+    entities = series.dropDuplicates(["date", "entity_id"]).select("date", *COLUMNS)
+    return rows.join(entities, ["date", "entity_id"])
+
+
 def with_entries(rows: DataFrame) -> DataFrame:
     """`rows` with `attributes` in the form that can be grouped by."""
     return rows.withColumn("entries", sf.array_sort(sf.map_entries("attributes")))

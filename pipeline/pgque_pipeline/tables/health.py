@@ -6,23 +6,27 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
 from pgque_pipeline.schemas import HEALTH
-from pgque_pipeline.tables.entities import ENTITY, with_attributes, with_entries
+from pgque_pipeline.tables.entities import labelled
 
 METRIC = "pgque.queue.health_state"
 # From harmless to bad; of several states at a time the worst counts.
 STATES = ("ok", "unknown", "warning", "critical")
 
 
-def health(points: DataFrame, max_gap: int) -> DataFrame:
-    """From a day's points. After `max_gap` seconds without a sample nothing is known of a state."""
-    check = (*ENTITY, "check")
+def health(points: DataFrame, series: DataFrame, max_gap: int) -> DataFrame:
+    """From a day's points and series.
+
+    After `max_gap` seconds without a sample nothing is known of a state.
+    """
+    check = ("date", "entity_id", "check")
+    states = series.where((sf.col("metric") == METRIC) & sf.col("state").isin(*STATES))
     samples = (
-        with_entries(points.where((sf.col("metric") == METRIC) & (sf.col("value") == 1)))
-        .where(sf.col("state").isin(*STATES))
-        .groupBy("date", *check, "ts")
-        .agg(sf.max(_rank()).alias("rank"))
+        points.where("value = 1")
+        .join(states.select(*check, "series_id", _rank().alias("rank")), ["date", "series_id"])
+        .groupBy(*check, "ts")
+        .agg(sf.max("rank").alias("rank"))
     )
-    in_turn = Window.partitionBy("date", *check).orderBy("ts")
+    in_turn = Window.partitionBy(*check).orderBy("ts")
     turns = (
         samples.withColumn("before", sf.lag(sf.struct("ts", "rank")).over(in_turn))
         .withColumn("after", sf.lead("ts").over(in_turn))
@@ -30,7 +34,7 @@ def health(points: DataFrame, max_gap: int) -> DataFrame:
             "new", sf.expr(f"before is null or before.rank <> rank or {_gap('before.ts', 'ts')} > {max_gap}")
         )
         .withColumn("turn", sf.count(sf.when(sf.col("new"), 1)).over(in_turn))
-        .groupBy("date", *check, "turn", "rank")
+        .groupBy(*check, "turn", "rank")
         .agg(
             sf.min("ts").alias("started"),
             sf.max(sf.expr(f"if({_gap('ts', 'after')} <= {max_gap}, after, ts)")).alias("ended"),
@@ -38,7 +42,8 @@ def health(points: DataFrame, max_gap: int) -> DataFrame:
         )
     )
     names = sf.array(*(sf.lit(state) for state in STATES))
-    return HEALTH.shaped(with_attributes(turns.withColumn("state", sf.get(names, sf.col("rank")))))
+    named = turns.withColumn("state", sf.get(names, sf.col("rank")))
+    return HEALTH.shaped(labelled(named, states))
 
 
 def _rank() -> Column:

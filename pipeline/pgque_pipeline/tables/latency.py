@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from pgque_pipeline.schemas import LATENCY
-from pgque_pipeline.tables.entities import COLUMNS, ENTITY, with_attributes, with_entries
+from pgque_pipeline.tables.entities import COLUMNS, labelled
 
 PROCESSING = "pgque.processing_latency_seconds"
 LAG = "pgque.consumer.lag_seconds"
@@ -15,7 +15,7 @@ _PERCENTILES = (50, 90, 95, 99)
 
 def latency(points: DataFrame, rollup_1h: DataFrame, series: DataFrame) -> DataFrame:
     """From a day's points, rollup by hour and series."""
-    return LATENCY.shaped(_of_histograms(rollup_1h, series).unionByName(_of_samples(points)))
+    return LATENCY.shaped(_of_histograms(rollup_1h, series).unionByName(_of_samples(points, series)))
 
 
 def _of_histograms(rollup_1h: DataFrame, series: DataFrame) -> DataFrame:
@@ -53,19 +53,22 @@ def _within_buckets(q: float) -> Column:
     return sf.expr(f"aggregate(bucket_increase, {start}, (seen, n) -> {step}, seen -> seen.value)")
 
 
-def _of_samples(points: DataFrame) -> DataFrame:
-    samples = points.where((sf.col("metric") == LAG) & sf.col("value").isNotNull())
-    hours = with_entries(samples).withColumn("window_start", sf.date_trunc("hour", "ts"))
+def _of_samples(points: DataFrame, series: DataFrame) -> DataFrame:
+    of_lag = series.where(sf.col("metric") == LAG)
+    samples = points.where("value is not null").join(
+        of_lag.select("date", "series_id", "entity_id"), ["date", "series_id"]
+    )
+    hours = samples.withColumn("window_start", sf.date_trunc("hour", "ts"))
     at = sf.array(*(sf.lit(q / 100) for q in _PERCENTILES))
-    found = hours.groupBy("date", "window_start", "metric", *ENTITY).agg(
+    found = hours.groupBy("date", "window_start", "entity_id").agg(
         sf.count("*").cast("double").alias("observations"),
         sf.mean("value").alias("mean"),
         sf.percentile("value", at).alias("percentiles"),
     )
-    return with_attributes(found).select(
+    return labelled(found, of_lag).select(
         "date",
         "window_start",
-        "metric",
+        sf.lit(LAG).alias("metric"),
         *COLUMNS,
         sf.lit("samples").alias("source"),
         "observations",

@@ -1,4 +1,4 @@
-"""`points`: OTLP lines, flat and typed, each point once.
+"""`points`: OTLP lines, flat and typed, each point once, with an id for what it is about.
 
 A point that a database's name stands on is that database's, whichever exporter sent it: after a restart
 elsewhere, or a change of leader, its series go on. All others belong to their sender.
@@ -6,123 +6,93 @@ elsewhere, or a change of leader, its series go on. All others belong to their s
 
 from __future__ import annotations
 
-from datetime import date, datetime, timedelta
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime, timedelta
+from functools import partial
+from typing import Any
 
-from pyspark.sql import Column, DataFrame, Window
+import pyarrow as pa
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as sf
 
-from pgque_exporter import catalogue
-from pgque_pipeline.otlp import BAD_LINE, NO_RECORDED_VALUE
-from pgque_pipeline.schemas import POINTS, QUARANTINE
+from pgque_pipeline.otlp import LABELS, Columns, Identity, Parser
+from pgque_pipeline.schemas import FRESH, POINTS, QUARANTINE, SERIES
 
-_TEXT_LIMIT = 4096
-_EARLIEST = datetime(2000, 1, 1)  # noqa: DTZ001 - the session's time zone is UTC
 _FUTURE = timedelta(days=1)
+_ONE_DAY = timedelta(days=1)
+# Points of a batch on the way from Python to Spark.
+_BATCH = 50_000
 
-# Column -> the attributes that it is taken from, the first that is there. All the others are `attributes`.
-_LABELS = {
-    "engine": ("engine", "messaging.system"),
-    "database": ("database",),
-    "queue": ("queue", "messaging.destination.name"),
-    "consumer": ("consumer", "messaging.consumer.group.name"),
-    "check": ("check",),
-    "state": ("state",),
-}
-_TAKEN = sorted({name for names in _LABELS.values() for name in names})
-# Of a resource: what tells the process, and what tells the sender but not what it observes.
-_PROCESS = r"^(service\.version|db\..*|(telemetry|process|host|os|container|k8s\.pod)\..*)$"
-_SENDER = ("service.name", "service.namespace", "service.instance.id")
+Days = tuple[date | None, date | None]
+
+_MOMENT = pa.timestamp("us", tz="UTC")
+# What `flat` gives: the columns of fresh points without the day, and where a row comes from.
+_FLAT = pa.schema(
+    [
+        ("file", pa.string()),
+        ("reason", pa.string()),
+        ("text", pa.string()),
+        ("series_id", pa.int64()),
+        ("ts", _MOMENT),
+        ("temporality", pa.string()),
+        ("start", _MOMENT),
+        ("value", pa.float64()),
+        ("count", pa.int64()),
+        ("sum", pa.float64()),
+        ("counts", pa.list_(pa.int64())),
+        ("entity_id", pa.int64()),
+        ("metric", pa.string()),
+        ("kind", pa.string()),
+        ("unit", pa.string()),
+        *((name, pa.string()) for name in LABELS),
+        ("attributes", pa.map_(pa.string(), pa.string())),
+        ("bounds", pa.list_(pa.float64())),
+    ]
+)
+_FLAT_DDL = ", ".join(
+    ["file string", "reason string", "text string"]
+    + [f"`{field.name}` {field.type}" for field in FRESH.fields if field.name != "date"]
+)
+_DAY_MICROS = 86_400_000_000
+_MAX_DAYS = 2**20
 
 
-def flat(lines: DataFrame, *, now: datetime, earliest: date | None = None) -> DataFrame:
-    """A row per data point of `lines` (file, resourceMetrics, bad_line), the columns of `points` and more.
+def flat(
+    lines: DataFrame, *, now: datetime, earliest: date | None = None, spared: Days | None = None
+) -> DataFrame:
+    """A row per data point of `lines` (file, line), the columns of fresh points and more.
 
-    `reason` says why a point can't be used, and `json` what it was; both are NULL otherwise. Points of
-    more than a day after `now` are refused, as are those of days before `earliest`.
+    What a series is about stands in some rows only, at least in one of each day. Where a point or a whole
+    line can't be used, `reason` says why and `text` what it was; all else is NULL but `file`. Points of more
+    than a day after `now` are refused, as are those of days before `earliest` but for `spared` ones: from a
+    first to a last day, None for no bound.
     """
-    metrics = (
-        lines.where(_line_reason().isNull())
-        .select("file", sf.explode("resourceMetrics").alias("r"))
-        .select("file", *_resource(), sf.explode("r.scopeMetrics").alias("s"))
-        .select("file", "process", "sender", "namespace", sf.explode("s.metrics").alias("m"))
-    )
-    points = metrics.select(
-        "file",
-        "process",
-        "sender",
-        "namespace",
-        _canonical_name().alias("metric"),
-        sf.expr(_KIND).alias("kind"),
-        sf.expr(_TEMPORALITY).alias("temporality"),
-        sf.expr("m.unit").alias("unit"),
-        sf.expr(_METRIC_REASON).alias("metric_reason"),
-        sf.explode(sf.expr(_DATA_POINTS)).alias("p"),
-    ).select(
-        "*",
-        sf.expr("try_cast(p.timeUnixNano as bigint)").alias("time_ns"),
-        sf.expr("try_cast(p.startTimeUnixNano as bigint)").alias("start_ns"),
-        sf.expr(f"coalesce(p.flags, 0) & {NO_RECORDED_VALUE} = 1").alias("mark"),
-        sf.expr("coalesce(p.asDouble, try_cast(p.asInt as double))").alias("number"),
-        sf.expr("try_cast(p.count as bigint)").alias("n"),
-        sf.when(
-            sf.col("kind") == "histogram",
-            sf.expr("transform(coalesce(p.bucketCounts, array()), c -> try_cast(c as bigint))"),
-        ).alias("buckets"),
-        sf.expr(_entries("p.attributes")).alias("entries"),
-    )
-    labelled = points.select("*", sf.map_from_entries("entries").alias("labels")).select(
-        "*", *(_label(name, sources) for name, sources in _LABELS.items())
-    )
-    return (
-        labelled.withColumn("rest", sf.expr(_REST))
-        .select(
-            "file",
-            "metric",
-            "kind",
-            "unit",
-            *_LABELS,
-            "temporality",
-            sf.coalesce("metric_reason", _point_reason(now, earliest)).alias("reason"),
-            sf.expr("to_json(struct(metric, p as point))").alias("json"),
-            sf.when(sf.col("kind") == "histogram", sf.expr("coalesce(p.explicitBounds, array())")).alias(
-                "bounds"
-            ),
-            sf.expr("timestamp_micros(time_ns div 1000)").alias("ts"),
-            sf.expr(
-                "case when kind <> 'gauge' and start_ns > 0 and start_ns <= time_ns "
-                "then timestamp_micros(start_ns div 1000) end"
-            ).alias("start"),
-            sf.expr("case when not mark and kind <> 'histogram' then number end").alias("value"),
-            sf.expr("case when not mark and kind = 'histogram' then n end").alias("count"),
-            sf.expr("case when not mark and kind = 'histogram' then p.sum end").alias("sum"),
-            sf.expr("case when not mark and kind = 'histogram' then buckets end").alias("counts"),
-            "rest",
-        )
-        .withColumn("date", sf.to_date("ts"))
-        .withColumn("attributes", sf.map_from_entries("rest"))
-        .withColumn("entity_id", _hash("engine", "database", "queue", "consumer", "rest"))
-        .withColumn("series_id", _hash("metric", "kind", *_LABELS, "rest", "bounds"))
-    )
+    parse = parser(now, earliest, spared)
+    return lines.select("file", "line").mapInArrow(parse, _FLAT_DDL).withColumn("date", sf.to_date("ts"))
 
 
-def points(flat_rows: DataFrame) -> DataFrame:
-    """The usable ones of `flat()`, in the shape of the table; the same point may be there twice."""
-    return POINTS.shaped(flat_rows.where("reason is null"))
+def parser(
+    now: datetime, earliest: date | None, spared: Days | None
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What `flat` does with Arrow's batches of file and line: to batches of its columns, but for `date`."""
+    latest = _nanoseconds(now + _FUTURE)
+    return partial(_parsed, latest=latest, late=partial(_is_late, *_late(earliest, spared)))
 
 
-def rejected(lines: DataFrame, flat_rows: DataFrame) -> DataFrame:
+def usable(flat_rows: DataFrame) -> DataFrame:
+    """Those of `flat()` that can be used, as fresh points; the same point may be there twice."""
+    return FRESH.shaped(flat_rows.where("reason is null"))
+
+
+def with_labels(points: DataFrame, series: DataFrame) -> DataFrame:
+    """Points of some days with all that `series` of these days tells of them, a column each."""
+    labels = [name for name in SERIES.columns if name not in ("first_seen", "last_seen", "points")]
+    return points.join(series.select(*labels), ["date", "series_id"])
+
+
+def rejected(flat_rows: DataFrame) -> DataFrame:
     """`quarantine`: lines that are no OTLP metrics, and points that can't be used."""
-    bad_lines = lines.withColumn("reason", _line_reason()).where("reason is not null")
-    return QUARANTINE.shaped(
-        bad_lines.select("file", "reason", _text(sf.coalesce(BAD_LINE, sf.lit("{}")))).unionByName(
-            flat_rows.where("reason is not null").select("file", "reason", _text(sf.col("json")))
-        )
-    )
-
-
-def bad_line_count() -> Column:
-    """Aggregate over lines: how many of them are no OTLP metrics."""
-    return sf.count(sf.when(_line_reason().isNotNull(), 1))
+    return QUARANTINE.shaped(flat_rows.where("reason is not null"))
 
 
 def deduplicated(rows: DataFrame, buckets: int) -> DataFrame:
@@ -130,7 +100,7 @@ def deduplicated(rows: DataFrame, buckets: int) -> DataFrame:
 
     Of points of a series and a time that differ the one of the largest value stays.
     """
-    key = ("date", "bucket", "metric", "series_id", "ts")
+    key = ("date", "bucket", "series_id", "ts")
     order = [
         sf.col(name).desc_nulls_last() for name in ("value", "count", "start", "sum", "temporality", "counts")
     ]
@@ -139,136 +109,116 @@ def deduplicated(rows: DataFrame, buckets: int) -> DataFrame:
     return POINTS.shaped(spread.withColumn("rank", sf.row_number().over(best)).where("rank = 1"))
 
 
-# --- lines and resources -------------------------------------------------------------------------
+# --- which times are taken -----------------------------------------------------------------------
 
 
-def _line_reason() -> Column:
-    return sf.when(sf.col(BAD_LINE).isNotNull(), "not a line of OTLP JSON").when(
-        sf.col("resourceMetrics").isNull(), "a line without resourceMetrics"
-    )
-
-
-def _resource() -> list[Column]:
-    entries = _entries("r.resource.attributes")
-    sender = ", ".join(f"'{name}'" for name in _SENDER)
-    return [
-        sf.expr(f"filter({entries}, e -> e.key not in ({sender}) and not e.key rlike r'{_PROCESS}')").alias(
-            "process"
-        ),
-        sf.expr(f"filter({entries}, e -> e.key in ({sender}))").alias("sender"),
-        sf.expr(f"get(filter({entries}, e -> e.key = 'db.namespace'), 0).value").alias("namespace"),
-    ]
-
-
-def _entries(attributes: str) -> str:
-    value = ", ".join(
-        f"a.value.{kind}Value" for kind in ("string", "int", "double", "bool", "array", "kvlist", "bytes")
-    )
-    return (
-        f"transform(filter(coalesce({attributes}, array()), a -> a.key is not null), "
-        f"a -> struct(a.key as key, coalesce({value}, '') as value))"
-    )
-
-
-# --- metrics -------------------------------------------------------------------------------------
-
-
-def _canonical_name() -> Column:
-    """OpenTelemetry's name also where a collector has taken the metric from a Prometheus page."""
-    names = {metric.prometheus_name: metric.name for metric in catalogue.load()}
-    known = sf.create_map(*(sf.lit(text) for pair in names.items() for text in pair))
-    name = sf.expr("m.name")
-    return sf.when(sf.instr(name, ".") == 0, sf.coalesce(known[name], name)).otherwise(name)
-
-
-_KIND = """
-    case when m.histogram is not null then 'histogram'
-        when m.sum.isMonotonic then 'counter'
-        else 'gauge' end"""
-_GIVEN = "coalesce(m.sum.aggregationTemporality, m.histogram.aggregationTemporality)"
-_TEMPORALITY = f"""
-    case when m.sum is not null and not coalesce(m.sum.isMonotonic, false) then null
-        when {_GIVEN} in ('1', 'AGGREGATION_TEMPORALITY_DELTA') then 'delta'
-        when {_GIVEN} in ('2', 'AGGREGATION_TEMPORALITY_CUMULATIVE') then 'cumulative' end"""
-_METRIC_REASON = f"""
-    case when m.exponentialHistogram is not null then 'exponential histograms are not read'
-        when m.summary is not null then 'summaries are not read'
-        when m.gauge is null and m.sum is null and m.histogram is null then 'a metric without data'
-        when coalesce(m.name, '') = '' then 'a metric without a name'
-        when m.gauge is null and not coalesce({_GIVEN}, '') in
-            ('1', '2', 'AGGREGATION_TEMPORALITY_DELTA', 'AGGREGATION_TEMPORALITY_CUMULATIVE')
-            then 'no aggregation temporality'
-        when not coalesce(m.sum.isMonotonic, m.sum is null)
-            and {_GIVEN} in ('1', 'AGGREGATION_TEMPORALITY_DELTA')
-            then 'differences of a sum that may fall are not read' end"""
-_DATA_POINTS = """
-    coalesce(m.gauge.dataPoints, m.sum.dataPoints, m.histogram.dataPoints, m.exponentialHistogram.dataPoints,
-        m.summary.dataPoints,
-        case when m.gauge is null and m.sum is null and m.histogram is null and m.exponentialHistogram is null
-            and m.summary is null then array(null) end)"""
-
-
-# --- points --------------------------------------------------------------------------------------
-
-
-def _label(name: str, sources: tuple[str, ...]) -> Column:
-    found = [sf.expr(f"nullif(labels['{source}'], '')") for source in sources]
-    if name == "database":
-        found.append(sf.expr("nullif(namespace, '')"))
-    return sf.coalesce(*found).alias(name)
-
-
-_REST = f"""
-    array_sort(concat(
-        filter(process, e -> not map_contains_key(labels, e.key)),
-        filter(sender, e -> database is null and not map_contains_key(labels, e.key)),
-        filter(entries, e -> e.key not in ({", ".join(f"'{name}'" for name in _TAKEN)}))))"""
-
-
-def _point_reason(now: datetime, earliest: date | None) -> Column:
-    future = _nanoseconds(now + _FUTURE)
-    reasons = f"""
-        case when coalesce(time_ns, 0) <= 0 then 'no time'
-            when time_ns > {future} then 'a time in the future'
-            when time_ns < {_nanoseconds(_EARLIEST)} then 'a time before 2000'
-            {_late(earliest)}
-            when mark then null
-            when kind <> 'histogram' then
-                case when number is null then 'no value'
-                    when isnan(number) or abs(number) = double('infinity') then 'not a finite value'
-                    when kind = 'counter' and number < 0 then 'a counter below 0' end
-            when n is null or n < 0 then 'no count'
-            when exists(buckets, c -> c is null or c < 0) then 'a bucket without a count'
-            when size(buckets) > 0 and size(buckets) <> size(coalesce(p.explicitBounds, array())) + 1
-                or size(buckets) = 0 and size(coalesce(p.explicitBounds, array())) > 0
-                then 'buckets that do not fit their bounds'
-            when size(buckets) > 0 and aggregate(buckets, 0L, (a, c) -> a + c) <> n
-                then 'buckets that do not add up to the count'
-            when isnan(p.sum) or abs(p.sum) = double('infinity') then 'not a finite sum'
-            when not forall(
-                    zip_with(p.explicitBounds, slice(p.explicitBounds, 2, size(p.explicitBounds)),
-                        (a, b) -> b is null or a < b), ascending -> ascending)
-                then 'bounds that do not ascend' end"""
-    return sf.expr(reasons)
-
-
-def _late(earliest: date | None) -> str:
+def _late(earliest: date | None, spared: Days | None) -> tuple[int, int, int]:
+    """Before which moment a point is late, and from when to when none is; nanoseconds since 1970."""
     if earliest is None:
-        return ""
-    begin = _nanoseconds(datetime.combine(earliest, datetime.min.time()))
-    return f"when time_ns < {begin} then 'too late: older than the watermark'"
+        return 0, 0, 0
+    if spared is None:
+        return _begin(earliest), 0, 0
+    first, last = spared
+    return (
+        _begin(earliest),
+        0 if first is None else _begin(first),
+        2**63 if last is None else _begin(last + _ONE_DAY),
+    )
+
+
+def _is_late(earliest: int, spared_from: int, spared_to: int, ns: int) -> bool:
+    return ns < earliest and not spared_from <= ns < spared_to
+
+
+def _begin(day: date) -> int:
+    return _nanoseconds(datetime.combine(day, datetime.min.time(), UTC))
 
 
 def _nanoseconds(moment: datetime) -> int:
-    """Of a moment in UTC, with or without its time zone."""
-    return int((moment.replace(tzinfo=None) - datetime(1970, 1, 1)) / timedelta(microseconds=1)) * 1000  # noqa: DTZ001
+    return int((moment - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(microseconds=1)) * 1000
 
 
-def _hash(*columns: str) -> Column:
-    """A hash that tells NULL in one column from NULL in another."""
-    texts = [name if name in ("rest", "bounds") else f"coalesce({name}, char(0))" for name in columns]
-    return sf.expr(f"xxhash64({', '.join(texts)})")
+# --- lines to rows -------------------------------------------------------------------------------
 
 
-def _text(column: Column) -> Column:
-    return sf.substring(column, 1, _TEXT_LIMIT).alias("text")
+def _parsed(
+    batches: Iterator[pa.RecordBatch], latest: int, late: Callable[[int], bool]
+) -> Iterator[pa.RecordBatch]:
+    parser, labels = Parser(latest, late), _Labels()
+    files: list[str] = []
+    for batch in batches:
+        for file, line in zip(batch.column("file").to_pylist(), batch.column("line"), strict=True):
+            text = line.as_py()
+            if text.isspace() or not text:
+                continue
+            parser.line(text)
+            files += [file] * (len(parser.columns) - len(files))
+            if len(files) >= _BATCH:
+                yield _batch(parser, labels, files)
+                files = []
+    if files:
+        yield _batch(parser, labels, files)
+
+
+def _batch(parser: Parser, labels: _Labels, files: list[str]) -> pa.RecordBatch:
+    columns = parser.columns
+    given = (
+        files, columns.reason, columns.text, None, columns.ts, columns.temporality, columns.start,
+        columns.value, columns.count, columns.sum, columns.counts,
+    )  # fmt: skip
+    arrays = [
+        None if column is None else pa.array(column, type_)
+        for column, type_ in zip(given, _FLAT.types, strict=False)
+    ]
+    arrays[3:4], more = labels.of(parser.identities, columns)
+    parser.taken()
+    return pa.RecordBatch.from_arrays([*arrays, *more], schema=_FLAT)
+
+
+class _Labels:
+    """What a parser's series are about: made into columns once, then picked from for each batch."""
+
+    def __init__(self) -> None:
+        self._of: list[Identity] = []
+        self._arrays: list[pa.Array[Any]] = []
+        self._told: set[int] = set()
+
+    def of(
+        self, identities: list[Identity], columns: Columns
+    ) -> tuple[list[pa.Array[Any]], list[pa.Array[Any]]]:
+        """The id of each point's series, and the labels of those that are the first of their day."""
+        if identities is not self._of:
+            self._of, self._arrays, self._told = identities, [], set()
+        if not self._arrays or len(self._arrays[0]) != len(identities):
+            self._arrays = _label_arrays(identities)
+        index = pa.array(columns.series, pa.int32())
+        ids, *labels = self._arrays
+        first = pa.array(self._first_of_day(columns), pa.int32())
+        return [ids.take(index)], [column.take(first) for column in labels]
+
+    def _first_of_day(self, columns: Columns) -> list[int | None]:
+        found: list[int | None] = [None] * len(columns)
+        told = self._told
+        rows = zip(columns.series, columns.ts, columns.reason, strict=True)
+        for place, (series, ts, reason) in enumerate(rows):
+            if series is not None and ts is not None and reason is None:
+                key = series * _MAX_DAYS + ts // _DAY_MICROS
+                if key not in told:
+                    told.add(key)
+                    found[place] = series
+        return found
+
+
+def _label_arrays(identities: list[Identity]) -> list[pa.Array[Any]]:
+    columns: list[list[Any]] = [
+        [one.series_id for one in identities],
+        [one.entity_id for one in identities],
+        [one.metric for one in identities],
+        [one.kind for one in identities],
+        [one.unit for one in identities],
+        *([one.labels[index] for one in identities] for index in range(len(LABELS))),
+        [one.attributes for one in identities],
+        [one.bounds for one in identities],
+    ]
+    types = [pa.int64(), *_FLAT.types[_FLAT.get_field_index("entity_id") :]]
+    return [pa.array(column, type_) for column, type_ in zip(columns, types, strict=True)]

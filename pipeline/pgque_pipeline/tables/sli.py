@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame
@@ -10,7 +10,7 @@ from pyspark.sql import functions as sf
 
 from pgque_pipeline.schemas import SLI
 from pgque_pipeline.settings import Objective, Ratio, Threshold
-from pgque_pipeline.tables.entities import ENTITY, with_attributes, with_entries
+from pgque_pipeline.tables.entities import labelled
 
 
 def sli(
@@ -19,14 +19,15 @@ def sli(
     """From a day's points, rollup by hour and series. At least one objective has to be given."""
     thresholds = [one for one in objectives if isinstance(one, Threshold)]
     ratios = [one for one in objectives if isinstance(one, Ratio)]
-    parts = [_of_samples(points, thresholds)] if thresholds else []
+    parts = [_of_samples(points, series, thresholds)] if thresholds else []
     parts += [_of_events(rollup_1h, series, ratios)] if ratios else []
-    return SLI.shaped(with_attributes(reduce(DataFrame.unionByName, parts)))
+    return SLI.shaped(labelled(reduce(DataFrame.unionByName, parts), series))
 
 
-def _of_samples(points: DataFrame, objectives: Sequence[Threshold]) -> DataFrame:
-    metrics = {one.metric for one in objectives}
-    rows = with_entries(points.where(sf.col("metric").isin(*metrics) & sf.col("value").isNotNull()))
+def _of_samples(points: DataFrame, series: DataFrame, objectives: Sequence[Threshold]) -> DataFrame:
+    rows = points.where("value is not null").join(
+        _series_of(series, {one.metric for one in objectives}), ["date", "series_id"]
+    )
     judged = rows.withColumn(
         "judged",
         _each(
@@ -46,10 +47,7 @@ def _of_samples(points: DataFrame, objectives: Sequence[Threshold]) -> DataFrame
 
 def _of_events(rollup_1h: DataFrame, series: DataFrame, objectives: Sequence[Ratio]) -> DataFrame:
     metrics = {name for one in objectives for name in (one.good, one.bad)}
-    labels = with_entries(series.where(sf.col("metric").isin(*metrics))).select(
-        "date", "series_id", "metric", *ENTITY
-    )
-    rows = rollup_1h.where("increase is not null").join(labels, ["date", "series_id"])
+    rows = rollup_1h.where("increase is not null").join(_series_of(series, metrics), ["date", "series_id"])
     judged = rows.withColumn(
         "judged",
         _each(
@@ -60,6 +58,11 @@ def _of_events(rollup_1h: DataFrame, series: DataFrame, objectives: Sequence[Rat
         ),
     )
     return _by_hour(judged).where("total > 0")
+
+
+def _series_of(series: DataFrame, metrics: Iterable[str]) -> DataFrame:
+    wanted = series.where(sf.col("metric").isin(*metrics))
+    return wanted.select("date", "series_id", "entity_id", "metric")
 
 
 def _amount_if(metric: str) -> Column:
@@ -76,7 +79,7 @@ def _each(*judgements: tuple[Column, str, Column, Column]) -> Column:
 
 
 def _by_hour(judged: DataFrame) -> DataFrame:
-    each = judged.select("date", "window_start", *ENTITY, sf.inline("judged"))
-    return each.groupBy("date", "window_start", "objective", *ENTITY).agg(
+    each = judged.select("date", "window_start", "entity_id", sf.inline("judged"))
+    return each.groupBy("date", "window_start", "objective", "entity_id").agg(
         sf.sum("good").alias("good"), sf.sum("total").alias("total")
     )

@@ -6,14 +6,16 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterable, Sequence
-from datetime import date
+from datetime import date, datetime
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from pgque_exporter.errors import UserError
-from pgque_pipeline.schemas import TABLES, Table
+from pgque_pipeline import fresh
+from pgque_pipeline.schemas import POINTS, TABLES, Table
+from pgque_pipeline.tables.points import Days
 from pgque_pipeline.warehouse import manifest as manifests
 from pgque_pipeline.warehouse.manifest import Manifest, sync_folder
 
@@ -72,6 +74,21 @@ class Warehouse:
         _sync(target)
         parts = {part.name.removeprefix("date="): part for part in target.glob("date=*")}
         return {date.fromisoformat(day): str(part.relative_to(self.root)) for day, part in parts.items()}
+
+    def write_fresh(
+        self,
+        lines: DataFrame,
+        *,
+        now: datetime,
+        earliest: date | None = None,
+        wanted: Days = (None, None),
+    ) -> tuple[dict[date, str], list[fresh.Part]]:
+        """Write the points of `lines` into a new folder, as `fresh.write` does; the parts by day, and all."""
+        target = self._new_folder(POINTS)
+        taken = fresh.write(lines, target, now=now, earliest=earliest, wanted=wanted)
+        _sync(target)
+        days = sorted({part.day for part in taken if part.day is not None})
+        return {day: str((target / f"date={day}").relative_to(self.root)) for day in days}, taken
 
     def write_whole(self, table: Table, rows: DataFrame) -> str:
         """Write a table without days into a new folder, and say which. Not in force yet."""
