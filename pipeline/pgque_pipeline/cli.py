@@ -14,6 +14,7 @@ from pgque_exporter.errors import UserError
 
 _COMMANDS = {
     "run": "read new input and bring the tables up to date",
+    "publish": "write baselines, SLOs and forecasts into PostgreSQL",
     "tables": "list the tables, their columns and where they are",
 }
 INTERRUPTED = 130

@@ -16,9 +16,10 @@ from psycopg import sql as composing
 from pgque_exporter import sqlfiles
 from pgque_exporter.commands.options import add_config_options, load_config, redactor
 from pgque_exporter.config import TargetConfig
-from pgque_exporter.connection import Connection, PollError, classified, close, connect
+from pgque_exporter.connection import Connection, PollError, close, connect
 from pgque_exporter.errors import UserError
 from pgque_exporter.redaction import Redactor, one_line
+from pgque_exporter.refusals import Refused, refusal
 from pgque_exporter.terminal import printable
 
 MONITOR_ROLE = "pgque_monitor"
@@ -112,18 +113,6 @@ def _grant_option(parser: argparse.ArgumentParser) -> None:
 # --- the actions ---------------------------------------------------------------------------------
 
 
-class _Refused(UserError):
-    """The database refused; the wish itself was fine. `absent`: the engine isn't in this database."""
-
-    exit_code = 1
-
-    def __init__(
-        self, what: str, *, where: str | None = None, hint: str | None = None, absent: bool = False
-    ) -> None:
-        super().__init__(what, where=where, hint=hint)
-        self.absent = absent
-
-
 def _history_alone(arguments: argparse.Namespace, action: str) -> bool:
     """Whether it is history that is meant; it belongs to no engine."""
     if arguments.history and (arguments.engine is not None or arguments.with_queue or arguments.instrument):
@@ -160,11 +149,11 @@ def _install(arguments: argparse.Namespace) -> int:
         if queue is not None:
             await session.run(sqlfiles.engine_install_sql(queue))
             session.say(f"queue engine {queue} installed")
-        absent: list[_Refused] = []
+        absent: list[Refused] = []
         for engine in chosen:
             try:
                 await session.run(sqlfiles.pack_install_sql(engine))
-            except _Refused as refusal:
+            except Refused as refusal:
                 if not refusal.absent:
                     raise
                 absent.append(refusal)
@@ -186,11 +175,11 @@ def _install(arguments: argparse.Namespace) -> int:
     return _in_each_database(arguments, install)
 
 
-def _none_found(session: _Session, absent: Sequence[_Refused]) -> UserError:
+def _none_found(session: _Session, absent: Sequence[Refused]) -> UserError:
     if len(absent) == 1:
         return absent[0]
     known = ", ".join(sqlfiles.packs())
-    return _Refused("no queue engine found", where=session.name, hint=f"there are packs for {known}")
+    return Refused("no queue engine found", where=session.name, hint=f"there are packs for {known}")
 
 
 def _uninstall_history(arguments: argparse.Namespace) -> int:
@@ -259,7 +248,7 @@ def _verify(arguments: argparse.Namespace) -> int:
             what = (
                 f"no pack of {arguments.engine} is installed" if arguments.engine else "no pack is installed"
             )
-            raise _Refused(what, where=session.name, hint="run `pgque-exporter sql install`")
+            raise Refused(what, where=session.name, hint="run `pgque-exporter sql install`")
         instrumented = await session.instrumented_schemas(arguments.engine)
         total = 0
         for schema in schemas:
@@ -391,7 +380,7 @@ class _Session:
             # One simple query: implicitly one transaction, unless the script begins its own.
             await self._connection.execute(script.encode())
         except psycopg.Error as error:
-            raise self._refusal(error) from None
+            raise refusal(error, self._connection, self.name, self._redact) from None
         finally:
             if not self._connection.closed:
                 await self._connection.rollback()
@@ -400,7 +389,7 @@ class _Session:
         cursor = await self._connection.execute("select to_regrole(quote_ident(%s)) is not null", (role,))
         row = await cursor.fetchone()
         if row is None or not row[0]:
-            raise _Refused(
+            raise Refused(
                 f"there is no role {role!r} on this server",
                 where=self.name,
                 hint="create it with `create role`",
@@ -428,7 +417,7 @@ class _Session:
             cursor = await self._connection.execute(sqlfiles.verify_sql().encode())
             return [(str(what), str(problem)) for what, problem in await cursor.fetchall()]
         except psycopg.Error as error:
-            raise self._refusal(error) from None
+            raise refusal(error, self._connection, self.name, self._redact) from None
 
     async def can_monitor(self) -> bool:
         """Whether this user may call the contract as the monitor role."""
@@ -452,7 +441,7 @@ class _Session:
                     await self._connection.execute(statement)
             except psycopg.Error as error:
                 if self._connection.broken:
-                    raise self._refusal(error) from None
+                    raise refusal(error, self._connection, self.name, self._redact) from None
                 problem = one_line(error.diag.message_primary or error, self._redact)
                 failing.append((call.partition("(")[0], f"fails for {MONITOR_ROLE}: {problem}"))
         return failing
@@ -466,22 +455,6 @@ class _Session:
             role = composing.Identifier(MONITOR_ROLE)
             await self._connection.execute(composing.SQL("set local role {}").format(role))
             yield
-
-    def _refusal(self, error: psycopg.Error) -> _Refused:
-        message = error.diag.message_primary
-        if message is None:  # no answer of the server: the connection broke
-            broken = classified(error, self._redact)
-            return _Refused(broken.message, where=self.name, hint=broken.hint)
-        hint = error.diag.message_hint
-        if isinstance(error, errors.InsufficientPrivilege):
-            user = self._connection.info.user
-            hint = f"the user {user} may not do that: connect as the owner of the objects or as a superuser"
-        elif isinstance(error, errors.LockNotAvailable):
-            hint = "others are using these objects: nothing was changed, try again later"
-        elif isinstance(error, errors.ReadOnlySqlTransaction):
-            hint = "this is a standby or a read-only session: connect to the primary"
-        absent = isinstance(error, errors.InvalidSchemaName)  # what packs raise then
-        return _Refused(one_line(message, self._redact), where=self.name, hint=hint, absent=absent)
 
 
 def _in_each_database(
@@ -503,7 +476,7 @@ async def _in_database(
     try:
         connection = await connect(target, redact)
     except PollError as error:
-        raise _Refused(error.message, where=target.name, hint=error.hint) from None
+        raise Refused(error.message, where=target.name, hint=error.hint) from None
     try:
         await connection.execute("select set_config('lock_timeout', %s, false)", (_LOCK_TIMEOUT,))
         return await act(_Session(connection, target.name, redact))

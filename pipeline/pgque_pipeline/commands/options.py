@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 from datetime import date
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from pgque_exporter.config import TargetConfig
+from pgque_exporter.config_targets import check_dsn
+from pgque_exporter.config_values import readable
+from pgque_exporter.errors import UserError
 from pgque_pipeline.settings import Settings
 
 
@@ -60,6 +65,18 @@ def quiet_spark(arguments: argparse.Namespace) -> None:
     """Leave out what Spark would log of mistakes that are told in one line; not with --debug."""
     if not arguments.debug:
         logging.getLogger("SQLQueryContextLogger").disabled = True
+
+
+def destination(dsn: str, option: str) -> TargetConfig:
+    """The database that an option names; its password may be where the exporter looks for it.
+
+    Raises UserError, which never holds any of the text.
+    """
+    if not dsn:
+        raise UserError("the dsn is empty", where=option, hint="write postgresql://user@host/dbname")
+    name = check_dsn(dsn, option)
+    file = os.environ.get("PGQUE_PASSWORD_FILE")
+    return TargetConfig(name, dsn, readable(file, "PGQUE_PASSWORD_FILE") if file else None)
 
 
 def day(text: str) -> date:

@@ -12,10 +12,13 @@ from pgque_pipeline.commands.options import (
     add_spark_options,
     add_warehouse_options,
     day,
+    destination,
     quiet_spark,
     settings,
 )
+from pgque_pipeline.commands.publish import report
 from pgque_pipeline.progress import Progress
+from pgque_pipeline.publishing import publish
 from pgque_pipeline.run import Request, input_files, run
 from pgque_pipeline.session import open_session
 from pgque_pipeline.warehouse.lock import only_run
@@ -37,6 +40,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument("--to", dest="end", type=day, metavar="DAY", help="last day to replace")
     add_settings_options(parser)
+    parser.add_argument(
+        "--publish-to", metavar="DSN", help="then write into this database what `publish` writes"
+    )
     parser.add_argument("--quiet", action="store_true", help="show no progress")
     add_warehouse_options(parser)
     add_spark_options(parser)
@@ -46,6 +52,7 @@ def execute(arguments: argparse.Namespace) -> int:
     """Do it; the exit code."""
     if arguments.begin and arguments.end and arguments.begin > arguments.end:
         raise UserError("--from is after --to")
+    target = destination(arguments.publish_to, "--publish-to") if arguments.publish_to is not None else None
     # What is wrong shall show at once, not after the seconds that Spark takes to start.
     input_files(arguments.input)
     warehouse = open_warehouse(arguments.warehouse.resolve(), create=True)
@@ -70,4 +77,6 @@ def execute(arguments: argparse.Namespace) -> int:
         f"{summary.files:,} files read, {summary.points:,} points taken, {summary.refused:,} refused, "
         f"{summary.days:,} days made"
     )
+    if target is not None:
+        report(publish(open_warehouse(warehouse.root, create=False), target))
     return 0
