@@ -14,6 +14,7 @@ from pgque_exporter.errors import UserError
 
 _COMMANDS = {
     "run": "read new input and bring the tables up to date",
+    "dead-letters": "look at the databases' dead letters and group them by fault",
     "publish": "write baselines, SLOs and forecasts into PostgreSQL",
     "tables": "list the tables, their columns and where they are",
 }
@@ -59,7 +60,7 @@ def _parser(words: Sequence[str]) -> tuple[argparse.ArgumentParser, ModuleType |
     module = None
     for name, description in _COMMANDS.items():
         if name == chosen:
-            module = importlib.import_module(f"pgque_pipeline.commands.{name}")
+            module = importlib.import_module(f"pgque_pipeline.commands.{name.replace('-', '_')}")
             module.add_parser(commands)
         else:
             commands.add_parser(name, help=description)

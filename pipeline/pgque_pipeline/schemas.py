@@ -340,6 +340,27 @@ FORECAST = Table(
     ),
 )
 
+DEAD_LETTERS = Table(
+    "dead_letters",
+    "Dead letters that the databases held at the last look, those of one fault together.",
+    "whole",
+    (
+        *_ENTITY_LABELS,
+        Field("event_type", "string", "", "Type of the events; its first 200 characters."),
+        Field(
+            "reason",
+            "string",
+            "",
+            "The consumer's reason, its first 200 characters, with <number>, <uuid>, <hex>, <text>, <url> "
+            "and <address> in place of what changes from one event to the next; NULL where none was given.",
+        ),
+        Field("dead_letters", "bigint", "{event}", "How many there are."),
+        Field("first_at", "timestamp", "", "When the first of them was given up."),
+        Field("last_at", "timestamp", "", "When the last of them was given up."),
+        Field("example", "string", "", "The reason of the last one, as it was given."),
+    ),
+)
+
 QUARANTINE = Table(
     "quarantine",
     "Input that could not be used, and why. Nothing of it is in any other table.",
@@ -367,6 +388,7 @@ TABLES: Mapping[str, Table] = {
         SLO,
         BASELINES,
         FORECAST,
+        DEAD_LETTERS,
         QUARANTINE,
     )
 }

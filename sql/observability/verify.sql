@@ -21,7 +21,10 @@ with expected(name, arguments, result) as (
         ('in_flight', 'text',
             'TABLE(consumer_name text, batch_id bigint, batch_age interval, estimated_events bigint)'),
         ('stuck_consumers', 'interval',
-            'TABLE(queue_name text, consumer_name text, lag interval, last_active timestamp with time zone)')
+            'TABLE(queue_name text, consumer_name text, lag interval, last_active timestamp with time zone)'),
+        ('dead_letters', 'bigint, integer',
+            'TABLE(dead_letter_id bigint, queue_name text, consumer_name text, dead_at timestamp with time zone, '
+            'event_type text, reason text)')
     union all
     select 'instrumented_metrics', '', 'TABLE(metric_name text, metric_type text, value numeric, labels jsonb)'
     from pg_catalog.pg_proc p

@@ -16,6 +16,7 @@ from pgque_pipeline.warehouse.lock import only_run
 from pgque_pipeline.warehouse.manifest import Manifest, commit
 from tests.pipeline.history import history
 from tests.pipeline.test_run import BEGIN, write
+from tests.support.database import Database
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, str, str]:
@@ -106,19 +107,33 @@ def test_tables_tells_each_column(capsys: pytest.CaptureFixture[str], tmp_path: 
         assert all(f"    {field.name} {field.type}" in out for field in table.fields)
 
 
-def test_a_run_from_the_command_line(java: None, tmp_path: Path) -> None:
+@pytest.mark.servers("pg15")
+def test_a_run_from_the_command_line(java: None, database: Database, tmp_path: Path) -> None:
     write(tmp_path / "metrics.json", [*history(1, BEGIN, 1), "broken"])
     command = [sys.executable, "-m", "pgque_pipeline", "run", "--input", str(tmp_path / "metrics.json")]
     result = subprocess.run(
-        [*command, "--warehouse", str(tmp_path / "warehouse"), "--memory", "1g"],
+        [
+            *command,
+            "--warehouse",
+            str(tmp_path / "warehouse"),
+            "--memory",
+            "1g",
+            "--publish-to",
+            database.dsn(),
+        ],
         env={**os.environ, "JAVA_TOOL_OPTIONS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"},
         capture_output=True,
         text=True,
         check=False,
     )
     assert result.returncode == 0, result.stderr
-    assert result.stdout.startswith("1 files read, ")
-    assert result.stdout.endswith(" points taken, 1 refused, 1 days made\n")
+    read, *published = result.stdout.splitlines()
+    assert read.startswith("1 files read, ")
+    assert read.endswith(" points taken, 1 refused, 1 days made")
+    assert [line.partition(":")[0] for line in published] == ["baseline", "slo", "forecast"]
+    (rows,) = database.connect().execute("select count(*) from queue_history.slo").fetchall()
+    assert f"slo: {rows[0]} rows published, {rows[0]} of them changed, 0 removed; as of 2026-" in published[1]
+    assert rows[0] > 0
     steps = [line for line in result.stderr.splitlines() if line.startswith(("reading", "making"))]
     assert steps == [
         "reading 1 of 1 files",

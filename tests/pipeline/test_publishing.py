@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from pgque_exporter import __version__
 from pgque_exporter.errors import UserError
@@ -22,7 +22,7 @@ from pgque_pipeline.publishing import PUBLICATIONS, Published, publish
 from pgque_pipeline.warehouse.manifest import commit, load
 from pgque_pipeline.warehouse.store import Warehouse
 from tests.pipeline.history import history
-from tests.pipeline.test_run import BEGIN, write
+from tests.pipeline.test_run import BEGIN, Runs, write
 from tests.pipeline.truth import truth
 from tests.support.database import Connection, Database, wait_until
 from tests.support.warehouse import small_warehouse
@@ -53,6 +53,11 @@ def outlook(entity: dict[str, Any], left: float | None, *, low: float | None = N
 @pytest.fixture
 def server(database: Database) -> Connection:
     return database.connect()
+
+
+@pytest.fixture
+def runs(spark: SparkSession, tmp_path: Path) -> Runs:
+    return Runs(spark, tmp_path)
 
 
 @pytest.fixture
@@ -369,20 +374,11 @@ def test_the_command_says_what_became_of_each_table(
 
 
 @pytest.mark.servers("pg15")
-def test_a_run_can_publish_what_it_made(
-    java: None, database: Database, server: Connection, tmp_path: Path, root: Path
-) -> None:
-    lines = history(1, BEGIN, 2)
-    write(tmp_path / "metrics.json", lines)
-    words = ["run", "--input", tmp_path / "metrics.json", "--warehouse", root, "--memory", "1g"]
-    result = subprocess.run(
-        [sys.executable, "-m", "pgque_pipeline", *map(str, words), "--publish-to", database.dsn()],
-        env={**os.environ, "JAVA_TOOL_OPTIONS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
+def test_what_a_run_made_is_what_is_published(runs: Runs, database: Database, server: Connection) -> None:
+    lines = history(1, BEGIN, 28)
+    write(runs.input / "metrics.json", lines)
+    runs.run()
+    published = send(runs.warehouse, database)
     expected = truth(lines)
     newest = max(row["ts"] for row in expected["points"])
     as_of = {
@@ -390,7 +386,7 @@ def test_a_run_can_publish_what_it_made(
     }
     assert as_of == {newest / 1_000_000}
     for name, publication in zip(TABLES, PUBLICATIONS, strict=True):
-        assert f"{name}: {len(expected[publication.table.name])} rows published" in result.stdout
+        assert published[name].rows == len(expected[publication.table.name])
     # Of one database there is nothing to merge: what is there is what the oracle has, to the last bit.
     values = ("target", "attainment", "burn", "budget_left")
     rows = sorted(

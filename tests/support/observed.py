@@ -22,6 +22,7 @@ CONTRACT = (
     "latency_percentiles('q', 'app', '1 hour')",
     "in_flight('q')",
     "stuck_consumers()",
+    "dead_letters()",
 )
 
 

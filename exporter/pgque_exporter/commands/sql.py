@@ -352,6 +352,7 @@ _CALLS: tuple[LiteralString, ...] = (
     "queue_health()",
     "otel_metrics()",
     "stuck_consumers('1 hour')",
+    "dead_letters(0, 1)",
 )
 # Those about one queue or consumer are tried with the first there is.
 _CALLS_FOR_ONE: tuple[LiteralString, ...] = (

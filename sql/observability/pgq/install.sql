@@ -88,6 +88,7 @@ declare
         'pgq_observability.latency_percentiles(text, text, interval)',
         'pgq_observability.in_flight(text)',
         'pgq_observability.stuck_consumers(interval)',
+        'pgq_observability.dead_letters(bigint, int4)',
         'pgq_observability.exact_backlog(text, text, int4)']::text[];
     needed_relations constant text[] := array[
         'pgq_observability.health_threshold',
@@ -574,9 +575,9 @@ begin
     ),
     -- ---- what only some queues have ----
     with_dead_letters(queue_id) as (
-        (select d.dl_queue_id from (select null::int4 as dl_queue_id, null::timestamptz as dl_time where false) d order by d.dl_queue_id limit 1)
+        (select d.dl_queue_id from (select null::bigint as dl_id, null::int4 as dl_queue_id, null::int4 as dl_consumer_id, null::timestamptz as dl_time, null::text as dl_reason, null::text as ev_type where false) d order by d.dl_queue_id limit 1)
         union all
-        select (select d.dl_queue_id from (select null::int4 as dl_queue_id, null::timestamptz as dl_time where false) d
+        select (select d.dl_queue_id from (select null::bigint as dl_id, null::int4 as dl_queue_id, null::int4 as dl_consumer_id, null::timestamptz as dl_time, null::text as dl_reason, null::text as ev_type where false) d
                 where d.dl_queue_id > w.queue_id order by d.dl_queue_id limit 1)
         from with_dead_letters w
         where w.queue_id is not null
@@ -588,7 +589,7 @@ begin
             select count(*) as counted, count(*) filter (where d.dl_time > now() - interval '1 hour') as counted_hour
             from (
                 select d.dl_time
-                from (select null::int4 as dl_queue_id, null::timestamptz as dl_time where false) d
+                from (select null::bigint as dl_id, null::int4 as dl_queue_id, null::int4 as dl_consumer_id, null::timestamptz as dl_time, null::text as dl_reason, null::text as ev_type where false) d
                 where d.dl_queue_id = w.queue_id
                 order by d.dl_time desc
                 limit 2000
@@ -2101,7 +2102,7 @@ begin
     return query
     with dead as (
         select floor(extract(epoch from d.dl_time) / bucket_seconds) * bucket_seconds as bucket, count(*) as counted
-        from (select null::int4 as dl_queue_id, null::timestamptz as dl_time where false) d
+        from (select null::bigint as dl_id, null::int4 as dl_queue_id, null::int4 as dl_consumer_id, null::timestamptz as dl_time, null::text as dl_reason, null::text as ev_type where false) d
         where d.dl_queue_id = wanted_queue and d.dl_time >= first_bucket
         group by 1
     )
@@ -2246,6 +2247,39 @@ $$;
 revoke all on function pgq_observability.stuck_consumers(interval) from public;
 grant execute on function pgq_observability.stuck_consumers(interval) to pgque_monitor;
 
+-- ---- sql/observability/pgq_family/dead_letters.sql
+
+-- What consumers gave up on and why, without payloads: to be read a page at a time, each after the last id
+-- of the page before. At most 10,000 rows a page. Of an engine that keeps no dead letters there are none.
+--
+-- With the owner's rights: a grant on the table's columns would give away reasons of any length, and
+-- consumers write into them what they like. As in the engine's own log, the first 200 characters leave.
+create or replace function pgq_observability.dead_letters(after_id bigint default 0, max_rows int4 default 1000)
+returns table (
+    dead_letter_id bigint, queue_name text, consumer_name text, dead_at timestamptz, event_type text, reason text
+)
+language sql
+stable
+security definer
+set search_path = pg_catalog, pg_temp
+set jit = off
+as $$
+    select d.dl_id, q.queue_name, c.co_name, d.dl_time, left(d.ev_type, 200), left(d.dl_reason, 200)
+    from (
+        select l.dl_id, l.dl_queue_id, l.dl_consumer_id, l.dl_time, l.ev_type, l.dl_reason
+        from (select null::bigint as dl_id, null::int4 as dl_queue_id, null::int4 as dl_consumer_id, null::timestamptz as dl_time, null::text as dl_reason, null::text as ev_type where false) l
+        where l.dl_id > after_id
+        order by l.dl_id
+        limit least(greatest(coalesce(max_rows, 10000), 0), 10000)
+    ) d
+    left join pgq.queue q on q.queue_id = d.dl_queue_id
+    left join pgq.consumer c on c.co_id = d.dl_consumer_id
+    order by d.dl_id
+$$;
+
+revoke all on function pgq_observability.dead_letters(bigint, int4) from public;
+grant execute on function pgq_observability.dead_letters(bigint, int4) to pgque_monitor;
+
 -- ---- sql/observability/pgq_family/exact_backlog.sql
 
 -- How many events a consumer really has before it, counted in the event tables: for when a person asks.
@@ -2362,6 +2396,7 @@ comment on function pgq_observability.error_rate(text, interval, interval) is 'p
 comment on function pgq_observability.latency_percentiles(text, text, interval) is 'pgque_exporter pack 0.1.0';
 comment on function pgq_observability.in_flight(text) is 'pgque_exporter pack 0.1.0';
 comment on function pgq_observability.stuck_consumers(interval) is 'pgque_exporter pack 0.1.0';
+comment on function pgq_observability.dead_letters(bigint, int4) is 'pgque_exporter pack 0.1.0';
 comment on function pgq_observability.exact_backlog(text, text, int4) is 'pgque_exporter pack 0.1.0';
 comment on table pgq_observability.health_threshold is 'pgque_exporter pack 0.1.0';
 comment on table pgq_observability.metrics_buffer is 'pgque_exporter pack 0.1.0';

@@ -36,7 +36,7 @@ begin
                 'sub_role sub_parent'),
             ('event_template', 'ev_id ev_time ev_txid ev_owner ev_retry'),
             ('retry_queue', 'ev_queue ev_owner ev_retry_after'),
-            ('dead_letter', 'dl_queue_id dl_consumer_id dl_time'),
+            ('dead_letter', 'dl_id dl_queue_id dl_consumer_id dl_time dl_reason ev_type'),
             ('config', 'ticker_job_id maint_job_id')
         ) t(table_name, column_names)
         cross join lateral unnest(string_to_array(t.column_names, ' ')) column_name
@@ -87,6 +87,7 @@ declare
         'pgque.latency_percentiles(text, text, interval)',
         'pgque.in_flight(text)',
         'pgque.stuck_consumers(interval)',
+        'pgque.dead_letters(bigint, int4)',
         'pgque.exact_backlog(text, text, int4)']::text[];
     needed_relations constant text[] := array[
         'pgque.health_threshold',
@@ -2249,6 +2250,39 @@ $$;
 revoke all on function pgque.stuck_consumers(interval) from public;
 grant execute on function pgque.stuck_consumers(interval) to pgque_monitor;
 
+-- ---- sql/observability/pgq_family/dead_letters.sql
+
+-- What consumers gave up on and why, without payloads: to be read a page at a time, each after the last id
+-- of the page before. At most 10,000 rows a page. Of an engine that keeps no dead letters there are none.
+--
+-- With the owner's rights: a grant on the table's columns would give away reasons of any length, and
+-- consumers write into them what they like. As in the engine's own log, the first 200 characters leave.
+create or replace function pgque.dead_letters(after_id bigint default 0, max_rows int4 default 1000)
+returns table (
+    dead_letter_id bigint, queue_name text, consumer_name text, dead_at timestamptz, event_type text, reason text
+)
+language sql
+stable
+security definer
+set search_path = pg_catalog, pg_temp
+set jit = off
+as $$
+    select d.dl_id, q.queue_name, c.co_name, d.dl_time, left(d.ev_type, 200), left(d.dl_reason, 200)
+    from (
+        select l.dl_id, l.dl_queue_id, l.dl_consumer_id, l.dl_time, l.ev_type, l.dl_reason
+        from pgque.dead_letter l
+        where l.dl_id > after_id
+        order by l.dl_id
+        limit least(greatest(coalesce(max_rows, 10000), 0), 10000)
+    ) d
+    left join pgque.queue q on q.queue_id = d.dl_queue_id
+    left join pgque.consumer c on c.co_id = d.dl_consumer_id
+    order by d.dl_id
+$$;
+
+revoke all on function pgque.dead_letters(bigint, int4) from public;
+grant execute on function pgque.dead_letters(bigint, int4) to pgque_monitor;
+
 -- ---- sql/observability/pgq_family/exact_backlog.sql
 
 -- How many events a consumer really has before it, counted in the event tables: for when a person asks.
@@ -2365,6 +2399,7 @@ comment on function pgque.error_rate(text, interval, interval) is 'pgque_exporte
 comment on function pgque.latency_percentiles(text, text, interval) is 'pgque_exporter pack 0.1.0';
 comment on function pgque.in_flight(text) is 'pgque_exporter pack 0.1.0';
 comment on function pgque.stuck_consumers(interval) is 'pgque_exporter pack 0.1.0';
+comment on function pgque.dead_letters(bigint, int4) is 'pgque_exporter pack 0.1.0';
 comment on function pgque.exact_backlog(text, text, int4) is 'pgque_exporter pack 0.1.0';
 comment on table pgque.health_threshold is 'pgque_exporter pack 0.1.0';
 comment on table pgque.metrics_buffer is 'pgque_exporter pack 0.1.0';

@@ -23,7 +23,7 @@ begin
                 'sub_role sub_parent'),
             ('event_template', 'ev_id ev_time ev_txid ev_owner ev_retry'),
             ('retry_queue', 'ev_queue ev_owner ev_retry_after'),
-            ('dead_letter', 'dl_queue_id dl_consumer_id dl_time'),
+            ('dead_letter', 'dl_id dl_queue_id dl_consumer_id dl_time dl_reason ev_type'),
             ('config', 'ticker_job_id maint_job_id')
         ) t(table_name, column_names)
         cross join lateral unnest(string_to_array(t.column_names, ' ')) column_name
