@@ -19,6 +19,7 @@ from dashboards.generator import (
     consumer,
     dead_letters_retries,
     exporter_delivery,
+    history,
     overview,
     queue,
     slo,
@@ -26,7 +27,7 @@ from dashboards.generator import (
 )
 
 FOLDER = Path(__file__).resolve().parent / "grafana"
-PAGES = (overview, queue, consumer, ticker_rotation, dead_letters_retries, exporter_delivery, slo)
+PAGES = (overview, queue, consumer, ticker_rotation, dead_letters_retries, exporter_delivery, slo, history)
 
 
 def build() -> dict[str, str]:

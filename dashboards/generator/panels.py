@@ -140,6 +140,42 @@ def chart(
     return panel
 
 
+def banded(
+    number: int,
+    title: str,
+    description: str,
+    queries: Mapping[str, str],
+    low: str,
+    high: str,
+    unit: str,
+    *,
+    no_value: str = "",
+) -> timeseries.Panel:
+    """Lines over the filled band between two queries that answer with one series each.
+
+    The first of `queries` is the value itself, any others are dashed.
+    """
+    ends = {"at most": high, "at least": low}
+    panel = chart(number, title, description, {**queries, **ends}, unit, narrow=True, no_value=no_value)
+    value = model.DynamicConfigValue
+    for name in (*queries, *ends):
+        style: list[model.DynamicConfigValue] = [value("custom.fillOpacity", 0)]
+        if name in ends:
+            style = [value("color", {"mode": "fixed", "fixedColor": "blue"}), value("custom.lineWidth", 0)]
+            style.append(value("custom.fillOpacity", 18 if name == "at most" else 0))
+        elif name == next(iter(queries)):
+            style += [value("color", {"mode": "fixed", "fixedColor": "green"}), value("custom.lineWidth", 2)]
+        else:
+            style += [
+                value("color", {"mode": "fixed", "fixedColor": "blue"}),
+                value("custom.lineStyle", {"fill": "dash", "dash": [6, 6]}),
+            ]
+        if name == "at most":
+            style.append(value("custom.fillBelowTo", "at least"))
+        panel.override_by_name(name, style)
+    return panel
+
+
 @dataclass(frozen=True)
 class Column:
     """A column of a table: of a label, or of the value of a query.

@@ -82,7 +82,7 @@ const CUSTOM = {
     showPoints: 'auto', pointSize: 5, spanNulls: false, insertNulls: false, stacking: { mode: 'none', group: 'A' },
     axisPlacement: 'auto', axisColorMode: 'text', axisBorderShow: false, axisCenteredZero: false,
     scaleDistribution: { type: 'linear' }, thresholdsStyle: { mode: 'off' }, axisSoftMax: undefined,
-    hideFrom: { tooltip: false, viz: false, legend: false }, barAlignment: 0, lineStyle: undefined,
+    hideFrom: { tooltip: false, viz: false, legend: false }, barAlignment: 0, lineStyle: undefined, fillBelowTo: undefined,
   },
   table: { width: undefined, align: 'auto', cellOptions: { type: 'auto' }, inspect: false, hidden: false, filterable: false },
 };

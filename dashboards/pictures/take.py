@@ -96,7 +96,10 @@ def problems(board: Board, report: Any) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Draw every dashboard over the running demo.")
     parser.add_argument("--minutes", type=int, default=10, help="of the demo, before (default: 10)")
-    minutes = parser.parse_args().minutes
+    uids = [board.uid for board in boards()]
+    parser.add_argument("--only", nargs="+", choices=uids, default=uids, metavar="UID", help="some of them")
+    arguments = parser.parse_args()
+    minutes = arguments.minutes
     try:
         grafana_libraries()
         chromium()
@@ -118,7 +121,7 @@ def main() -> int:
                 print(f"the demo has ended before{watched.demo.log_tail()}", file=sys.stderr)
                 return 1
         for drawn in draw(
-            boards(),
+            [board for board in boards() if board.uid in arguments.only],
             PICTURES,
             prometheus=watched.prometheus.url,
             scrape_seconds=SCRAPE_SECONDS,

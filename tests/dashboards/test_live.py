@@ -13,8 +13,6 @@ from tests.support.processes import wait_for
 
 # What the demo can't show: query -> why. Each of them stands beside another one in its panel.
 WITHOUT_AN_ANSWER = {
-    ("pgque-exporter-delivery", 7, "D"): "the demo is configured by its environment, without a file",
-    ("pgque-exporter-delivery", 7, "E"): "the same",
     ("pgque-exporter-delivery", 7, "F"): "the demo's pages are open to all on this machine",
     ("pgque-exporter-delivery", 7, "G"): "the demo's service is alone and needs no leader",
     **{("pgque-exporter-delivery", 17, letter): "the demo's service keeps no archive" for letter in "FGHIJ"},

@@ -1,4 +1,4 @@
-"""The demo with a Prometheus that scrapes it and a collector that it pushes to: live data for dashboards."""
+"""The demo and its history, a Prometheus that scrapes both, and a collector: live data for dashboards."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from tests.support.collector import OtlpSink, run_sink
+from tests.support.history import run_history
 from tests.support.processes import Process
 from tests.support.prometheus import Prometheus, run_prometheus
 from tests.support.repository import ROOT
@@ -38,7 +39,7 @@ def run_watched_demo(
 
     `jobs` are more jobs that Prometheus scrapes, by name: addresses, where "demo" is the demo's own.
     """
-    with run_sink() as sink:
+    with run_sink() as sink, run_history(folder) as history:
         demo = Process(
             [sys.executable, "-u", "-m", "pgque_exporter", "demo", "--port=0"],
             log=folder / "demo.log",
@@ -50,7 +51,7 @@ def run_watched_demo(
                 lambda: re.search(r"http://(\S+)/metrics", demo.output()), "the demo's addresses", timeout=60
             )
             assert page
-            own = {"demo": [page[1]]}
+            own = {"demo": [page[1]], "history": [history]}
             scraped = {
                 name: [own["demo"][0] if address == "demo" else address for address in addresses]
                 for name, addresses in (own | dict(jobs or {})).items()
