@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
-from psycopg import Error, errors, sql
+from psycopg import Error, IsolationLevel, errors, sql
 
 from pgque_exporter import __version__, sqlfiles
 from pgque_exporter.config import TargetConfig
@@ -167,6 +167,8 @@ async def _publish(warehouse: Warehouse, target: TargetConfig, as_of: datetime) 
     try:
         await connection.execute("select set_config('lock_timeout', %s, false)", (_LOCK_TIMEOUT,))
         await connection.execute("set search_path = pg_catalog, pg_temp")
+        # What another publication brings while we wait for it has to be seen.
+        await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
         zone = str(json.loads(warehouse.manifest.settings)["time_zone"])
         await _require_zone(connection, zone, target.name)
         await _install(connection, target.name, redact)

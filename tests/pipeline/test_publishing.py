@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from psycopg import sql
 from pyspark.sql import SparkSession
 
 from pgque_exporter import __version__
@@ -244,6 +245,8 @@ def test_two_at_once_come_out_as_one(database: Database, server: Connection, tmp
 
     warehouses = [small_warehouse(tmp_path / str(value), as_of=AS_OF, **tables(value)) for value in (10, 20)]
     send(warehouses[0], database)
+    strict = "alter database {} set default_transaction_isolation = serializable"
+    server.execute(sql.SQL(strict).format(sql.Identifier(database.name)))
     for _ in range(3):
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(lambda one: send(one, database), warehouses))
