@@ -276,7 +276,7 @@ def build() -> Dashboard:
                         no_value="Nothing is spent",
                     ),
                 ],
-                widths=[14, 10],
+                widths=[15, 9],
             ),
             Row(
                 8,
@@ -322,7 +322,7 @@ def build() -> Dashboard:
                         no_value=NOT_PUBLISHED,
                     ),
                 ],
-                widths=[12, 6, 6],
+                widths=[13, 6, 5],
             ),
         ],
     )
