@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -165,8 +166,6 @@ async def _publish(warehouse: Warehouse, target: TargetConfig, as_of: datetime) 
     except PollError as error:
         raise Refused(error.message, where=target.name, hint=error.hint) from None
     try:
-        await connection.execute("select set_config('lock_timeout', %s, false)", (_LOCK_TIMEOUT,))
-        await connection.execute("set search_path = pg_catalog, pg_temp")
         # What another publication brings while we wait for it has to be seen.
         await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
         zone = str(json.loads(warehouse.manifest.settings)["time_zone"])
@@ -174,13 +173,22 @@ async def _publish(warehouse: Warehouse, target: TargetConfig, as_of: datetime) 
         await _install(connection, target.name, redact)
         found = []
         for publication in PUBLICATIONS:
-            async with connection.transaction():
+            async with _transaction(connection):
                 found.append(await _table(connection, warehouse, publication, as_of, zone))
         return found
     except Error as error:
         raise refusal(error, connection, target.name, redact) from None
     finally:
         await close(connection)
+
+
+@asynccontextmanager
+async def _transaction(connection: Connection) -> AsyncIterator[None]:
+    """One with settings of its own: nothing stays behind in a session that a pooler lends to others."""
+    async with connection.transaction():
+        await connection.execute("set local search_path = pg_catalog, pg_temp")
+        await connection.execute(f"set local lock_timeout = '{_LOCK_TIMEOUT}'".encode())
+        yield
 
 
 # --- the schema ----------------------------------------------------------------------------------
@@ -227,7 +235,8 @@ async def _install(connection: Connection, name: str, redact: Redactor) -> None:
 
 
 async def _state(connection: Connection) -> tuple[str, str | None] | None:
-    row = await (await connection.execute(_STATE)).fetchone()
+    async with _transaction(connection):
+        row = await (await connection.execute(_STATE)).fetchone()
     return None if row is None else (str(row[0]), row[1])
 
 
@@ -241,7 +250,8 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 async def _require_zone(connection: Connection, zone: str, name: str) -> None:
     try:
-        await connection.execute("select now() at time zone %s", (zone,))
+        async with _transaction(connection):
+            await connection.execute("select now() at time zone %s", (zone,))
     except errors.InvalidParameterValue:
         raise Refused(
             f"the server doesn't know the time zone {zone!r}",
