@@ -4,10 +4,14 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint lock generate pictures bench-sql bench-exporter bench-instrument bench-engine clean
+.PHONY: demo demo-history test lint lock generate pictures bench-sql bench-exporter bench-instrument bench-engine clean
 
 demo: $(VENV)/.demo
 	@exec $(BIN)/pgque-exporter demo
+
+# Four generated weeks of the demo's stories through the pipeline, and the report on them.
+demo-history: $(VENV)/.pipeline
+	@exec $(BIN)/pgque-pipeline demo
 
 test: $(VENV)/.dev
 	@exec $(BIN)/python tests/run.py
@@ -46,7 +50,7 @@ bench-engine: $(VENV)/.dev
 
 # Refresh the pinned versions from pyproject.toml.
 lock: $(VENV)/.dev
-	for extra in demo dev; do $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	for extra in demo pipeline dev; do $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --no-header --extra $$extra \
 	  --output-file requirements/$$extra.txt pyproject.toml requirements/build.in; done
 
@@ -59,6 +63,11 @@ $(VENV)/bin/python:
 
 $(VENV)/.demo: requirements/demo.txt pyproject.toml | $(VENV)/bin/python
 	$(BIN)/pip install --quiet --require-hashes --requirement requirements/demo.txt
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.pipeline: requirements/pipeline.txt pyproject.toml | $(VENV)/bin/python
+	$(BIN)/pip install --quiet --require-hashes --requirement requirements/pipeline.txt
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 

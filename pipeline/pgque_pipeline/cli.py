@@ -16,6 +16,8 @@ _COMMANDS = {
     "run": "read new input and bring the tables up to date",
     "dead-letters": "look at the databases' dead letters and group them by fault",
     "publish": "write baselines, SLOs and forecasts into PostgreSQL",
+    "demo": "generate weeks of metrics, run the pipeline on them and show the report",
+    "report": "write a page with what the tables tell",
     "tables": "list the tables, their columns and where they are",
 }
 INTERRUPTED = 130

@@ -16,6 +16,7 @@ class Progress:
     stream: TextIO = field(default_factory=lambda: sys.stderr)
     quiet: bool = False
     _shown: int = 0
+    _said: str = ""
 
     def step(self, name: str, share: float, detail: str) -> None:
         """Say what begins now and which share of its kind is done."""
@@ -23,7 +24,9 @@ class Progress:
             return
         text = f"{name} {detail}".strip()
         if not self.stream.isatty():
-            print(text, file=self.stream, flush=True)
+            if text != self._said:
+                print(text, file=self.stream, flush=True)
+            self._said = text
             return
         done = round(share * _WIDTH)
         line = f"[{'#' * done}{'.' * (_WIDTH - done)}] {text}"

@@ -16,16 +16,16 @@ from pgque_pipeline.demo.plan import DAY, Plan, plan
 from pgque_pipeline.demo.queues import Queue
 from pgque_pipeline.demo.snapshots import DATABASE, Observer
 
-STEP = 300  # seconds from poll to poll: as far apart as samples may be without a gap
+STEP = 300  # seconds from poll to poll: as far apart as samples may be without a gap, unless a run is told
 SEED = 2718
 # On every series, so that whoever looks at it can tell.
 GENERATED = "pgque.generated"
 _RESOURCE = {**service_resource("demo:9718"), GENERATED: "true"}
 
 
-def round_down(moment: datetime) -> int:
+def round_down(moment: datetime, step: int = STEP) -> int:
     """The last time of a poll at or before `moment`, in Unix seconds."""
-    return int(moment.timestamp()) // STEP * STEP
+    return int(moment.timestamp()) // step * step
 
 
 def write_history(
@@ -34,9 +34,10 @@ def write_history(
     end: int,
     days: int,
     seed: int = SEED,
+    step: int = STEP,
     progress: Callable[[float], object] = lambda _: None,
 ) -> int:
-    """Write the `days` up to `end` (Unix seconds, a multiple of STEP) into `folder`, a file a day.
+    """Write the `days` up to `end` (Unix seconds) into `folder`, a file a day, a poll every `step` seconds.
 
     The same arguments give the same files, byte for byte. `progress` is told the share that is done.
     Returns the number of points.
@@ -47,7 +48,7 @@ def write_history(
     with ExitStack() as files:
         file: BinaryIO | None = None
         day = ""
-        for encoder, snapshot in _polls(plan(end, days), begin, end, seed):
+        for encoder, snapshot in _polls(plan(end, days), range(begin + step, end + 1, step), seed):
             moment = datetime.fromtimestamp(snapshot.taken_at, UTC)
             if file is None or f"{moment:%Y%m%d}" != day:
                 day = f"{moment:%Y%m%d}"
@@ -65,17 +66,18 @@ def _packed(path: Path) -> BinaryIO:
     return gzip.GzipFile(path, "wb", compresslevel=1, mtime=0)  # type: ignore[return-value]
 
 
-def _polls(world: Plan, begin: int, end: int, seed: int) -> Iterator[tuple[LineEncoder, Snapshot]]:
+def _polls(world: Plan, moments: range, seed: int) -> Iterator[tuple[LineEncoder, Snapshot]]:
     """Every poll that was made, with the encoder of the exporter that made it."""
-    queues = [Queue(world, queue, seed, begin) for queue in world.queues]
+    step = moments.step
+    queues = [Queue(world, queue, seed, moments.start - step) for queue in world.queues]
     observer = Observer(queues)
     encoder = LineEncoder(_RESOURCE, DATABASE)
-    for moment in range(begin + STEP, end + 1, STEP):
-        if any(moment - STEP < at <= moment for at in world.restarts):
+    for moment in moments:
+        if any(moment - step < at <= moment for at in world.restarts):
             encoder = LineEncoder(_RESOURCE, DATABASE)
-        recounted = any(moment - STEP < at <= moment for at in world.recounted)
+        recounted = any(moment - step < at <= moment for at in world.recounted)
         for queue in queues:
-            queue.step(moment, STEP)
+            queue.step(moment, step)
             if recounted:
                 queue.recount()
         if not any(moment in span for span in world.unwatched):

@@ -1,0 +1,1 @@
+"""The report: what the tables tell, as one HTML page for people."""

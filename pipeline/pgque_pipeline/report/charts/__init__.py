@@ -1,0 +1,1 @@
+"""Pictures: functions from plain data to SVG. Colours come from the page's style, by class."""
