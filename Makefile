@@ -26,9 +26,11 @@ generate: $(VENV)/.dev
 	$(BIN)/python dashboards/build.py
 	$(BIN)/python alerts/build.py
 
-# Every dashboard over some minutes of the demo, drawn by Grafana's libraries in a headless browser.
+# Every dashboard over some minutes of the demo, drawn by Grafana's libraries in a headless browser, and the
+# report on the demo's generated weeks.
 pictures: $(VENV)/.dev
-	@exec $(BIN)/python dashboards/pictures/take.py
+	@$(BIN)/python dashboards/pictures/take.py
+	@exec $(BIN)/python dashboards/pictures/take_report.py
 
 # What a poll costs the database, beside the specification's SQL.
 bench-sql: $(VENV)/.dev

@@ -30,3 +30,12 @@ def test_elsewhere_each_step_is_a_line() -> None:
     Progress(stream).step("reading", 0.5, "1,000 points")
     Progress(stream, quiet=True).step("reading", 1, "2,000 points")
     assert stream.getvalue() == "reading 1,000 points\n"
+
+
+def test_elsewhere_a_step_that_goes_on_is_said_once() -> None:
+    stream = io.StringIO()
+    progress = Progress(stream)
+    for share in (0.1, 0.2, 0.3):
+        progress.step("generating", share, "28 days")
+    progress.step("reading", 0, "")
+    assert stream.getvalue() == "generating 28 days\nreading\n"

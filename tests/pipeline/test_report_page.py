@@ -242,8 +242,8 @@ def test_a_line_breaks_where_nothing_is_known() -> None:
     entity = facts().flows[0].entity
     flow = Flow(entity, 1, [(moment, 1.0, None) for moment, _ in points])
     drawn = flow_chart("q", flow, BEGIN, BEGIN + HOUR * 24, Clock("UTC"))
-    [line] = re.findall(r'class="line c1 thin" d="([^"]+)"', drawn)
-    assert line.count("M") == 2
+    [area] = re.findall(r'class="area c1" d="([^"]+)"', drawn)
+    assert area.count("M") == 2
     assert drawn.count("<circle") == 1
     assert "line c2" not in drawn  # nothing is known of what was acknowledged
 
@@ -322,9 +322,15 @@ def test_numbers_shares_and_lists() -> None:
     assert [number(value) for value in (0, 0.004, 2.5, 12.4, 12_345, 2.3e6, 4e9)] == [
         "0", "0.004", "2.5", "12", "12,345", "2.3 million", "4.0 billion",
     ]  # fmt: skip
-    shares = [percent(0.9914, 0.999), percent(0.95, 0.99), percent(1, 0.999), percent(0.99999, 0.999)]
+    shares = [
+        percent(0.9914, 0.999),
+        percent(0.95, 0.99),
+        percent(1, 0.999),
+        percent(0.99999, 0.999),
+        percent(1 - 1e-9, 0.9),
+    ]
     assert [share.replace("\u00a0", " ") for share in [*shares, percent(0.999), percent(0.99)]] == [
-        "99.14 %", "95.0 %", "100.00 %", "just below 100.00 %", "99.9 %", "99 %",
+        "99.14 %", "95.0 %", "100.00 %", "99.999 %", "just below 100.0000 %", "99.9 %", "99 %",
     ]  # fmt: skip
     assert [counted(count, "queue") for count in (0, 1, 1200)] == ["0 queues", "1 queue", "1,200 queues"]
     assert [listed(words) for words in ([], ["a"], ["a", "b"], ["a", "b", "c"])] == [

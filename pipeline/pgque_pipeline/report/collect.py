@@ -116,6 +116,8 @@ class _Collection:
     def _recent(self, table: Table, *, begin: datetime | None = None) -> DataFrame:
         """A table by day, from a time on; all of the window unless that is given."""
         since = begin or self._begin
+        if table.time == "window_start":
+            since = _hour_of(since)
         days = [day for day in self._warehouse.days(table) if day >= since.date()]
         rows = self._warehouse.read(self._spark, table, days)
         return rows.where(sf.col(table.time) >= sf.lit(since))
@@ -132,7 +134,8 @@ class _Collection:
         ends = self._warehouse.read(self._spark, schemas.SERIES, {days[0], days[-1]})
         [ends_row] = _rows(ends.agg(sf.min("first_seen").alias("first"), sf.max("last_seen").alias("last")))
         first, as_of = ends_row["first"], ends_row["last"]
-        begin = max(first, as_of - timedelta(hours=self._hours))
+        # As `slo` does it: whole hours up to the end of the newest one.
+        begin = max(first, _hour_of(as_of) + timedelta(hours=1 - self._hours))
         series = self._warehouse.read(
             self._spark, schemas.SERIES, [day for day in days if day >= begin.date()]
         )
@@ -168,8 +171,16 @@ class _Collection:
         worst_first = Window.partitionBy("objective").orderBy(
             sf.col("burn").desc(), sf.col("total").desc(), "entity_id"
         )
-        top = rows.withColumn("place", sf.row_number().over(worst_first)).where(f"place <= {MOST_PROMISES}")
-        keys = top.select("objective", "entity_id")
+        top = _rows(
+            rows.withColumn("place", sf.row_number().over(worst_first))
+            .where(f"place <= {MOST_PROMISES}")
+            .orderBy("objective", "place")
+        )
+        if not top:
+            return []
+        keys = self._spark.createDataFrame(
+            [(row["objective"], row["entity_id"]) for row in top], "objective string, entity_id bigint"
+        )
         burns: dict[tuple[str, int], dict[int, float]] = defaultdict(dict)
         for row in _rows(
             slo.join(sf.broadcast(keys), ["objective", "entity_id"]).select(
@@ -177,9 +188,9 @@ class _Collection:
             )
         ):
             burns[row["objective"], row["entity_id"]][row["window_hours"]] = row["burn"]
-        budgets = self._budgets(keys)
+        budgets = self._budgets(keys, top[0]["as_of"] - timedelta(hours=self._hours))
         worst: dict[str, list[Promise]] = defaultdict(list)
-        for row in _rows(top.orderBy("objective", "place")):
+        for row in top:
             key = row["objective"], row["entity_id"]
             allowed = (1 - row["target"]) * row["total"]
             worst[row["objective"]].append(
@@ -205,12 +216,14 @@ class _Collection:
             for row in _rows(counts.orderBy("objective"))
         ]
 
-    def _budgets(self, keys: DataFrame) -> dict[tuple[str, int], list[tuple[datetime, float]]]:
-        """(end, bad) of each stretch of the window, for these promises."""
+    def _budgets(
+        self, keys: DataFrame, begin: datetime
+    ) -> dict[tuple[str, int], list[tuple[datetime, float]]]:
+        """(end, bad) of each stretch of time from `begin` on, for these promises."""
         seconds = max(1, self._hours // _STRETCHES) * 3600
         end = f"timestamp_seconds((unix_seconds(window_start) div {seconds} + 1) * {seconds})"
         stretches = (
-            self._recent(schemas.SLI)
+            self._recent(schemas.SLI, begin=begin)
             .join(sf.broadcast(keys), ["objective", "entity_id"])
             .groupBy("objective", "entity_id", sf.expr(end).alias("end"))
             .agg(sf.sum(sf.expr("total - good")).alias("bad"))
@@ -472,6 +485,10 @@ def _rows(rows: DataFrame) -> list[Row]:
 def _entity(row: Mapping[str, Any]) -> Entity:
     others = tuple(sorted((name, text) for name, text in row.get("attributes") or () if name != GENERATED))
     return Entity(row["engine"], row["database"], row["queue"], row["consumer"], others)
+
+
+def _hour_of(moment: datetime) -> datetime:
+    return moment.replace(minute=0, second=0, microsecond=0)
 
 
 def _left(bad: Iterable[tuple[datetime, float]], allowed: float) -> list[tuple[datetime, float]]:

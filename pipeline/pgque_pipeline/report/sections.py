@@ -28,7 +28,7 @@ from pgque_pipeline.report.words import (
 
 _DAY = timedelta(days=1)
 NEVER = "never"
-_WINDOWS = {1: "1 h", 6: "6 h", 24: "1 day", 72: "3 days", 168: "7 days", 672: "28 days", 2160: "90 days"}
+_WINDOWS = {24: "1 d", 168: "7 d", 672: "28 d", 2160: "90 d"}
 _LEVELS = {"critical": "critical", "warning": "warning", "ok": "good"}
 
 
@@ -93,7 +93,7 @@ class Sections:
 
     def _objective(self, one: Objective) -> Markup:
         clock, names = self._clock, self._names
-        hours = sorted({window for promise in one.worst for window in promise.burns} & {24, 168, 672, 2160})
+        hours = sorted({window for promise in one.worst for window in promise.burns} & {*_WINDOWS})
         headings = [
             "",
             "kept",
@@ -440,8 +440,7 @@ def _shown(shown: int, all_: int, one: str, which: str) -> str:
 
 
 def _share_left(promise: Promise) -> str:
-    left = 1 - promise.burn
-    return f"{100 * left:.0f} %" if left >= 0 else f"overdrawn by {100 * -left:.0f} %"
+    return f"{100 * (1 - promise.burn):.0f}\u00a0%"
 
 
 def _interval(one: Forecast) -> str:

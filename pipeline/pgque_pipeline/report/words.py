@@ -11,6 +11,7 @@ from pgque_pipeline.report.facts import Entity, Scope
 
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 _SOME_DECIMALS = 10
+_MOST_DECIMALS = 4
 NOTHING = "-"
 _SPACE = "\u00a0"  # that no line is broken at
 OBJECTIVES = {
@@ -51,6 +52,9 @@ def percent(share: float, target: float | None = None) -> str:
     if target is None:
         return f"{100 * share:.10g}{_SPACE}%"
     decimals = max(1, round(-math.log10(max(1 - target, 1e-4))) - 1)
+    # What isn't the whole shall not be called so.
+    while share < 1 and decimals < _MOST_DECIMALS and float(f"{100 * share:.{decimals}f}") >= 100:
+        decimals += 1
     text = f"{100 * share:.{decimals}f}"
     return f"{'just below ' if share < 1 and float(text) >= 100 else ''}{text}{_SPACE}%"
 

@@ -164,8 +164,13 @@ def area(
     found = [*points]
     low = {moment: value for moment, value, _ in found}
     path: list[str] = []
+    alone: list[Point] = []
     for run in runs([(moment, value) for moment, _, value in found], gap=gap):
+        if len(run) == 1:
+            alone += run
+            continue
         there = [f"{x(moment):.1f} {scale.place(value):.1f}" for moment, value in run]
         back = [f"{x(moment):.1f} {scale.place(low[moment]):.1f}" for moment, _ in reversed(run)]
         path.append("M" + "L".join([*there, *back]) + "Z")
-    return element("path", class_=f"area {style}", d="".join(path)) if path else Markup("")
+    dots = [element("circle", class_=f"dot {style}", cx=x(m), cy=scale.place(v), r=1.5) for m, v in alone]
+    return join(element("path", class_=f"area {style}", d="".join(path)) if path else None, *dots)

@@ -37,7 +37,6 @@ def flow_chart(name: str, flow: Flow, begin: datetime, end: datetime, clock: Clo
         f"events a second by hour, at most {number(highest)} sent",
         axes(begin, end, scale, number, clock),
         area([(moment, 0.0, value) for moment, value in sent], x, scale, "c1", gap=_GAP),
-        line(sent, x, scale, "c1 thin", gap=_GAP),
         line(acked, x, scale, "c2 thin", gap=_GAP),
     )
 
