@@ -39,6 +39,8 @@ def facts(queue: str = "billing", consumer: str = "ledger", *, generated: bool =
         Turn("ok", BEGIN + HOUR * 120, AS_OF - HOUR),
         Turn("warning", AS_OF - HOUR, AS_OF),
     ]
+    begin, seen, end = (BEGIN + HOUR * hours for hours in (100, 110, 120))
+    over = Incident(entity, "consumer_lag", begin, end, seen, "critical", 0, 36_000, 36_000)
     return Facts(
         scope=Scope(BEGIN, BEGIN, AS_OF, "Europe/Berlin", ["shop"], 1, 1, 1, 12_345, generated),
         objectives=[
@@ -59,18 +61,9 @@ def facts(queue: str = "billing", consumer: str = "ledger", *, generated: bool =
             going_on=1,
             worst=[
                 Incident(entity, "consumer_lag", AS_OF - HOUR, None, AS_OF, "warning", 3600, 0, 0),
-                Incident(
-                    entity,
-                    "consumer_lag",
-                    BEGIN + HOUR * 100,
-                    BEGIN + HOUR * 120,
-                    BEGIN + HOUR * 110,
-                    "critical",
-                    0,
-                    36_000,
-                    36_000,
-                ),
+                over,
             ],
+            longest=[over],
             tracks=[Track(entity, "consumer_lag", 2, 39_600, turns)],
             track_count=1,
         ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -29,15 +28,22 @@ Row = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Facts, Tables]:
-    """What the report says of three databases' days, and the oracle's tables of the same lines."""
+def all_made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Facts, Facts, Tables]:
+    """What reports say of three databases, of all their days and of one, and the oracle's tables."""
     folder = tmp_path_factory.mktemp("report")
     lines = [line for seed in (1, 2, 3) for line in history(seed, BEGIN, 60)]
     write(folder / "metrics.json", [*lines, "{torn"])
     warehouse = filled(spark, folder / "warehouse", folder / "metrics.json")
-    found = collect(spark, warehouse, days=DAYS)
+    found, of_a_day = (collect(spark, warehouse, days=days) for days in (DAYS, 1))
     assert found is not None
-    return found, truth(lines)
+    assert of_a_day is not None
+    return found, of_a_day, truth(lines)
+
+
+@pytest.fixture
+def made(all_made: tuple[Facts, Facts, Tables]) -> tuple[Facts, Tables]:
+    facts, _, tables = all_made
+    return facts, tables
 
 
 def filled(spark: SparkSession, root: Path, *inputs: Path) -> Warehouse:
@@ -53,10 +59,6 @@ def key(entity: Entity) -> tuple[Any, ...]:
 
 def micros(moment: datetime) -> int:
     return round((moment - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(microseconds=1))
-
-
-def window(facts: Facts, rows: Iterable[Row], time: str) -> list[Row]:
-    return [row for row in rows if row[time] >= micros(facts.scope.begin)]
 
 
 def test_scope(made: tuple[Facts, Tables]) -> None:
@@ -101,6 +103,10 @@ def test_incidents_and_what_is_known_around_them(made: tuple[Facts, Tables]) -> 
         assert (one.ended and micros(one.ended)) == row["ended"]
         assert one.critical_seconds == pytest.approx(row["critical_seconds"])
         assert one.unknown_seconds == pytest.approx(row["unknown_seconds"])
+    lengths = [row["ended"] - row["started"] for row in expected if row["ended"] is not None]
+    assert [
+        micros(one.ended) - micros(one.started) for one in facts.incidents.longest if one.ended
+    ] == sorted(lengths, reverse=True)[:3]
     for track in facts.incidents.tracks:
         mine = [row for row in expected if (row["entity"], row["check"]) == (key(track.entity), track.check)]
         assert track.incidents == len(mine)
@@ -136,6 +142,31 @@ def test_gaps_are_times_without_samples(made: tuple[Facts, Tables]) -> None:
     assert facts.unwatched_seconds == pytest.approx(sum(b - a for _, a, b in expected) / 1e6)
     longest = max(expected, key=lambda gap: gap[2] - gap[1])
     assert (facts.gaps[0].database, micros(facts.gaps[0].begin), micros(facts.gaps[0].end)) == longest
+
+
+def test_a_window_begins_in_the_middle_of_what_was_going_on(all_made: tuple[Facts, Facts, Tables]) -> None:
+    _, facts, tables = all_made
+    begin = facts.scope.begin
+    assert (facts.scope.as_of - begin, begin.minute) < (timedelta(days=1), 1)
+    for track in facts.incidents.tracks:
+        under_way = [
+            row["state"]
+            for row in tables["health"]
+            if (row["entity"], row["check"]) == (key(track.entity), track.check)
+            and row["started"] < micros(begin) < row["ended"]
+        ]
+        assert all(turn.begin >= begin for turn in track.turns)
+        if under_way:
+            assert (track.turns[0].state, track.turns[0].begin) == (under_way[0], begin)
+    for one in facts.objectives:
+        rows = {
+            row["entity"]: row
+            for row in tables["slo"]
+            if row["window_hours"] == 24 and row["objective"] == one.name
+        }
+        for promise in one.worst:
+            assert promise.budget[-1][1] == pytest.approx(rows[key(promise.entity)]["budget_left"], abs=1e-9)
+    assert {hour for flow in facts.flows for hour, _, _ in flow.hours if hour < begin} == set()
 
 
 def test_flow_lag_and_forecast(made: tuple[Facts, Tables]) -> None:

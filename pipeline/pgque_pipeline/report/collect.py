@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -43,6 +44,7 @@ from pgque_pipeline.warehouse.store import Warehouse
 MOST_DATABASES = 8
 MOST_PROMISES = 6
 MOST_INCIDENTS = 12
+MOST_LONGEST = 3
 MOST_TRACKS = 12
 MOST_CHARTS = 6
 MOST_WEEKS = 4
@@ -51,6 +53,7 @@ MOST_GROUPS = 15
 MOST_GAPS = 8
 # Rows behind one picture; more would make no better one.
 _MOST_TURNS = 20_000
+_SIDE_BY_SIDE = 3
 _STRETCHES = 112  # of a window, in a chart of the error budget
 _TRAIL_HOURS = 12
 # A lag that needs longer than that to pass the rotation period is no news.
@@ -81,17 +84,25 @@ class _Collection:
         if scope is None:
             return None
         self._begin, self._as_of = scope.begin, scope.as_of
-        flows, flow_count = self._flows()
-        lags, lag_count = self._lags()
-        weeks, week_count = self._weeks()
-        forecasts, growing, judged = self._forecasts()
-        dead, dead_count, dead_groups = self._dead_letters()
-        refused, refused_count = self._refused()
-        gaps, gap_count, unwatched = self._gaps()
+        # Small questions all of them: what each costs is mostly the wait.
+        with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
+            objectives = pool.submit(self._objectives)
+            incidents = pool.submit(self._incidents)
+            of_flows, of_lags = pool.submit(self._flows), pool.submit(self._lags)
+            of_weeks, of_forecasts = pool.submit(self._weeks), pool.submit(self._forecasts)
+            of_dead, of_refused = pool.submit(self._dead_letters), pool.submit(self._refused)
+            of_gaps = pool.submit(self._gaps)
+        flows, flow_count = of_flows.result()
+        lags, lag_count = of_lags.result()
+        weeks, week_count = of_weeks.result()
+        forecasts, growing, judged = of_forecasts.result()
+        dead, dead_count, dead_groups = of_dead.result()
+        refused, refused_count = of_refused.result()
+        gaps, gap_count, unwatched = of_gaps.result()
         return Facts(
             scope=scope,
-            objectives=self._objectives(),
-            incidents=self._incidents(),
+            objectives=objectives.result(),
+            incidents=incidents.result(),
             flows=flows,
             flow_count=flow_count,
             lags=lags,
@@ -246,6 +257,8 @@ class _Collection:
         )
         badness = (sf.col("critical_seconds").desc(), sf.col("warning_seconds").desc(), "entity_id", "check")
         worst = _rows(rows.orderBy(open_.desc(), *badness).limit(MOST_INCIDENTS))
+        length = sf.expr("unix_micros(ended) - unix_micros(started)")
+        longest = _rows(rows.where(~open_).orderBy(length.desc(), *badness).limit(MOST_LONGEST))
         tracks = (
             rows.groupBy("entity_id", "check")
             .agg(
@@ -262,14 +275,8 @@ class _Collection:
             count=counts["count"],
             critical=counts["critical"],
             going_on=counts["going_on"],
-            worst=[
-                Incident(
-                    _entity(row),
-                    *(row[name] for name in ("check", "started", "ended", "last_seen", "worst")),
-                    *(row[f"{state}_seconds"] for state in ("warning", "critical", "unknown")),
-                )
-                for row in worst
-            ],
+            worst=[_incident(row) for row in worst],
+            longest=[_incident(row) for row in longest],
             tracks=self._tracks(_rows(tracks)),
             track_count=counts["tracks"],
         )
@@ -294,11 +301,16 @@ class _Collection:
         if not checks:
             return found
         keys = self._spark.createDataFrame([*checks], "entity_id bigint, check string")
-        rows = self._recent(schemas.HEALTH).join(sf.broadcast(keys), ["entity_id", "check"], "left_semi")
+        days = [day for day in self._warehouse.days(schemas.HEALTH) if day >= self._begin.date()]
+        rows = (
+            self._warehouse.read(self._spark, schemas.HEALTH, days)
+            .where(sf.col("ended") >= sf.lit(self._begin))
+            .join(sf.broadcast(keys), ["entity_id", "check"], "left_semi")
+        )
         newest_first = rows.orderBy(sf.col("started").desc()).limit(_MOST_TURNS)
         for row in reversed(_rows(newest_first.select("entity_id", "check", "state", "started", "ended"))):
             turns = found[row["entity_id"], row["check"]]
-            turn = Turn(row["state"], row["started"], row["ended"])
+            turn = Turn(row["state"], max(row["started"], self._begin), row["ended"])
             if turns and (turn.begin - turns[-1].end).total_seconds() <= self._max_gap:
                 last = turns.pop()
                 if last.state == turn.state:
@@ -485,6 +497,14 @@ def _rows(rows: DataFrame) -> list[Row]:
 def _entity(row: Mapping[str, Any]) -> Entity:
     others = tuple(sorted((name, text) for name, text in row.get("attributes") or () if name != GENERATED))
     return Entity(row["engine"], row["database"], row["queue"], row["consumer"], others)
+
+
+def _incident(row: Row) -> Incident:
+    return Incident(
+        _entity(row),
+        *(row[name] for name in ("check", "started", "ended", "last_seen", "worst")),
+        *(row[f"{state}_seconds"] for state in ("warning", "critical", "unknown")),
+    )
 
 
 def _hour_of(moment: datetime) -> datetime:

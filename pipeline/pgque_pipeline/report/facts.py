@@ -119,12 +119,17 @@ class Track:
 
 @dataclass(frozen=True)
 class Incidents:
-    """Incidents of the window: how many in all, those that matter most, and the checks behind them."""
+    """Incidents of the window: how many in all, those that matter most, and the checks behind them.
+
+    worst    those that are going on, then those that were critical longest
+    longest  of those that are over
+    """
 
     count: int = 0
     critical: int = 0
     going_on: int = 0
     worst: Sequence[Incident] = ()
+    longest: Sequence[Incident] = ()
     tracks: Sequence[Track] = ()
     track_count: int = 0
 

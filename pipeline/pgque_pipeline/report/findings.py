@@ -127,9 +127,8 @@ def _kept_share(one: Promise) -> str:
 
 
 def _longest(facts: Facts, clock: Clock, names: Names) -> Iterator[Finding]:
-    over = [(one, one.ended) for one in facts.incidents.worst if one.ended is not None]
-    over.sort(key=lambda found: found[1] - found[0].started, reverse=True)
-    for one, ended in over[:_MOST]:
+    for one in facts.incidents.longest[:_MOST]:
+        ended = one.ended or one.last_seen
         unknown = f", {duration(one.unknown_seconds)} of it unwatched" if one.unknown_seconds else ""
         length = (ended - one.started).total_seconds()
         yield Finding(
