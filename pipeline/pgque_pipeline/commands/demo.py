@@ -14,6 +14,7 @@ from pgque_exporter.errors import UserError
 from pgque_pipeline.commands.options import add_spark_options, count, quiet_spark
 from pgque_pipeline.demo.history import SEED, round_down, write_history
 from pgque_pipeline.progress import Progress
+from pgque_pipeline.report.words import counted
 from pgque_pipeline.report.write import write_report
 from pgque_pipeline.run import Request, run
 from pgque_pipeline.session import open_session
@@ -56,6 +57,7 @@ def execute(arguments: argparse.Namespace) -> int:
         raise UserError("--days has to be 1 or more")
     _clear(folder)
     quiet_spark(arguments)
+    days = counted(arguments.days, "day")
     progress = Progress(quiet=arguments.quiet)
     # Before anything is generated: without a Java there is no point in it.
     spark = open_session(master=arguments.master, memory=arguments.memory)
@@ -66,7 +68,7 @@ def execute(arguments: argparse.Namespace) -> int:
             days=arguments.days,
             seed=arguments.seed,
             step=_STEP,
-            progress=lambda share: progress.step("generating", share, f"{arguments.days} days"),
+            progress=lambda share: progress.step("generating", share, days),
         )
         warehouse = open_warehouse(folder / _WAREHOUSE, create=True)
         settings = Settings(max_gap=_MAX_GAP)
@@ -78,7 +80,7 @@ def execute(arguments: argparse.Namespace) -> int:
         progress.end()
         spark.stop()
     page = folder / _REPORT
-    print(f"{points:,} generated points of {arguments.days} days, in tables and as a page:")
+    print(f"{points:,} generated points of {days}, in tables and as a page:")
     print(f"  Report  {page}")
     print(f"  Tables  pgque-pipeline tables --warehouse {folder / _WAREHOUSE}")
     print(f"  Input   {folder / _ARCHIVE}")

@@ -363,7 +363,8 @@ class Sections:
             missing = max(168 - len(one.medians) for one in facts.weeks)
             yield f"Up to {counted(missing, 'hour')} of the week have no baseline, for want of data."
         elif not facts.weeks:
-            yield f"With {days:.0f} days of data there is no telling what is usual for an hour of the week."
+            length = counted(round(days), "day")
+            yield f"With {length} of data there is no telling what is usual for an hour of the week."
         silent = scope.consumer_count - facts.judged
         if silent > 0:
             yield f"{counted(silent, 'consumer')} had too few samples in the last hours for a forecast."
