@@ -93,12 +93,13 @@ class Sections:
 
     def _objective(self, one: Objective) -> Markup:
         clock, names = self._clock, self._names
-        hours = sorted({window for promise in one.worst for window in promise.burns} & {*_WINDOWS})
+        burned = {window for promise in one.worst for window in promise.burns}
+        hours = sorted(burned & {*_WINDOWS}, reverse=True)
         headings = [
             "",
             "kept",
             "budget left",
-            *(f"burn, {_WINDOWS[window]}" for window in hours),
+            *(f"{'' if index else 'burn, '}{_WINDOWS[window]}" for index, window in enumerate(hours)),
         ]
         rows = [
             [
