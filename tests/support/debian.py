@@ -202,12 +202,26 @@ def _unpack(archives: Sequence[Path], tree: Path) -> None:
         if not archive.name.startswith("libc6_"):
             subprocess.run(["dpkg-deb", "-x", str(archive), str(partial)], check=True)
         archive.unlink()
+    lead_within(partial)
     for name, folder in FIXED_FOLDERS.items():
         program = partial / "usr/bin" / name
         if program.exists():
             relative = b"usr//" + folder.removeprefix(b"/usr/")
             program.write_bytes(program.read_bytes().replace(folder, relative))
     partial.rename(tree)
+
+
+def lead_within(tree: Path) -> None:
+    """Have links lead to what is in the tree where they name a place of an installed system.
+
+    Without this Java is without its settings, which Debian keeps in /etc, and doesn't start.
+    """
+    for link in [path for path in tree.rglob("*") if path.is_symlink()]:
+        target = link.readlink()
+        ours = tree / target.relative_to("/") if target.is_absolute() else None
+        if ours is not None and ours.exists():
+            link.unlink()
+            link.symlink_to(os.path.relpath(ours, link.parent))
 
 
 @cache

@@ -100,3 +100,18 @@ def test_wanted_packages_count_as_absent_and_nothing_is_broken(tmp_path: Path) -
 
 def test_a_tree_without_libraries_needs_no_path(tmp_path: Path) -> None:
     assert library_env(tmp_path) == {}
+
+
+def test_links_to_places_of_a_system_lead_within_the_tree(tmp_path: Path) -> None:
+    home, settings = tmp_path / "usr/lib/jvm/java/lib", tmp_path / "etc/java"
+    home.mkdir(parents=True)
+    settings.mkdir(parents=True)
+    (settings / "jvm.cfg").write_text("-server KNOWN\n")
+    (home / "jvm.cfg").symlink_to("/etc/java/jvm.cfg")
+    (home / "zone").symlink_to("/usr/share/zoneinfo/UTC")
+    (home / "near").symlink_to("jvm.cfg")
+    debian.lead_within(tmp_path)
+    moved = tmp_path.rename(tmp_path.with_name("moved"))
+    found = moved / "usr/lib/jvm/java/lib"
+    assert (found / "near").read_text() == (found / "jvm.cfg").read_text() == "-server KNOWN\n"
+    assert (found / "zone").readlink() == Path("/usr/share/zoneinfo/UTC")
