@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
 
 from pgque_pipeline import reading
 from pgque_pipeline.tables import baselines as baselines_table
@@ -26,7 +27,7 @@ from pgque_pipeline.tables import (
     sli,
     slo,
 )
-from tests.pipeline import compare
+from tests.pipeline import compare, oracle
 from tests.pipeline import otlp_lines as otlp
 from tests.pipeline.conftest import COMPILED, INTERPRETED
 from tests.pipeline.history import HOUR, SECOND, history
@@ -38,12 +39,17 @@ BEGIN = int(datetime(2026, 3, 28, 21, 13, 5, tzinfo=UTC).timestamp()) * SECOND
 NOW = datetime(2027, 1, 1, tzinfo=UTC)
 
 
-def weeks_of_one_queue() -> list[str]:
-    """Six weeks by the hour. Within them, on the last Sunday of March, clocks of Berlin skip an hour."""
-    labels = {"engine": "pgque", "database": "calendar", "queue": "mail"}
-    begin = int(datetime(2026, 2, 18, tzinfo=UTC).timestamp()) * SECOND
+# Begin of weeks in which the clocks of Berlin and New York are put forward, or back.
+SEASONS = {"spring": datetime(2026, 2, 18, tzinfo=UTC), "autumn": datetime(2025, 10, 8, tzinfo=UTC)}
+WEEKS = 6
+
+
+def weeks_of_one_queue(season: str) -> list[str]:
+    """Six weeks by the hour, of a database named after the season."""
+    labels = {"engine": "pgque", "database": season, "queue": "mail"}
+    begin = int(SEASONS[season].timestamp()) * SECOND
     lines = []
-    for hour in range(6 * 7 * 24):
+    for hour in range(WEEKS * 7 * 24):
         now = begin + hour * HOUR + 60 * SECOND
         depth = otlp.point(labels, now, asDouble=(hour * 7919 % 1009) / 8)
         sent = otlp.point(labels, now, start=begin, asInt=str(hour * hour))
@@ -63,7 +69,7 @@ class Both:
 
 @pytest.fixture(scope="module")
 def both(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
-    lines = weeks_of_one_queue()
+    lines = [line for season in SEASONS for line in weeks_of_one_queue(season)]
     for seed in range(SEED, SEED + HISTORIES):
         lines += history(seed, BEGIN, 80)
     file = tmp_path_factory.mktemp("input") / "metrics.json"
@@ -101,3 +107,31 @@ def _from_spark(spark: SparkSession, file: Path) -> dict[str, DataFrame]:
 def test_a_table_equals_the_oracle(both: Both, table: str) -> None:
     assert both.oracle[table], "the histories make no row of it"
     assert difference(table, both.spark[table], both.series, both.oracle) == []
+
+
+# The second hour of Monday, and those of Sunday that clocks skip or repeat, with how often each was seen.
+@pytest.mark.parametrize(
+    ("season", "time_zone", "expected"),
+    [
+        ("spring", "Europe/Berlin", {1: 6, 145: 6, 146: 5, 147: 6}),
+        ("spring", "America/New_York", {1: 6, 145: 6, 146: 5, 147: 6}),
+        ("autumn", "Europe/Berlin", {1: 6, 145: 6, 146: 7, 147: 6}),
+        ("autumn", "America/New_York", {1: 6, 145: 7, 146: 6, 147: 6}),
+    ],
+)
+def test_hours_of_a_week_are_those_of_the_wall_clock(
+    both: Both, season: str, time_zone: str, expected: dict[int, int]
+) -> None:
+    ours = both.spark["series"].where(sf.col("database") == season)
+    hours = both.spark["rollup_1h"].join(ours.select("date", "series_id"), ["date", "series_id"])
+    found = baselines_table.baselines(hours, series.latest(ours), time_zone=time_zone, weeks=WEEKS)
+    rows = [row for row in both.oracle["rollup_1h"] if row["series"][2][1] == season]
+    truth_of_it = {"baselines": oracle.baselines(rows, time_zone=time_zone, weeks=WEEKS)}
+    assert difference("baselines", found, both.series, truth_of_it) == []
+    seen = {
+        row["hour_of_week"]: row["hours"]
+        for row in truth_of_it["baselines"]
+        if row["series"][0] == "pgque.queue.depth"
+    }
+    assert {hour: seen[hour] for hour in expected} == expected
+    assert len(seen) == 7 * 24
