@@ -14,6 +14,7 @@ from pgque_exporter.errors import UserError
 
 _COMMANDS = {
     "run": "read new input and bring the tables up to date",
+    "stream": "keep the tables up to date while the input is written",
     "dead-letters": "look at the databases' dead letters and group them by fault",
     "publish": "write baselines, SLOs and forecasts into PostgreSQL",
     "demo": "generate weeks of metrics, run the pipeline on them and show the report",

@@ -34,6 +34,12 @@ class Progress:
         self.stream.flush()
         self._shown = len(line)
 
+    def note(self, text: str) -> None:
+        """Say something that stays."""
+        self.end()
+        if not self.quiet:
+            print(text, file=self.stream, flush=True)
+
     def end(self) -> None:
         """Leave the line, so that what follows stands on one of its own."""
         if self._shown:

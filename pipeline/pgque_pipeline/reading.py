@@ -25,6 +25,9 @@ _LENGTH = struct.Struct(">I")
 # Names by which Spark's reader would unpack a file itself, and those that it could take for a pattern.
 _PACKED_NAMES = (".gz", ".zst", ".bz2", ".lz4", ".snappy", ".deflate", ".zstd")
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9_./=@,+-]+")
+# What reading a packed file may end with.
+UNREADABLE = (OSError, EOFError, zlib.error)
+TEXTS = "file string, line binary"
 _CHUNK = 256 * 1024
 _BATCH_BYTES = 8 * 1024 * 1024
 
@@ -47,6 +50,11 @@ def needs_python(path: Path) -> bool:
         return True
     with path.open("rb") as file:
         head = file.read(8)
+    return is_packed(head)
+
+
+def is_packed(head: bytes) -> bool:
+    """Whether a file is packed that begins with these eight bytes."""
     return head.startswith((_GZIP, _ZSTD)) or head[4:].startswith(_ZSTD)
 
 
@@ -59,17 +67,18 @@ def _plain(spark: SparkSession, files: Sequence[Path]) -> DataFrame:
 def _unpacked(spark: SparkSession, files: Sequence[Path]) -> DataFrame:
     paths = spark.createDataFrame([(str(path),) for path in files], "path string")
     spread = paths.repartition(len(files)) if len(files) > 1 else paths
-    return spread.mapInArrow(_texts, "file string, line binary")
+    return spread.mapInArrow(_texts, TEXTS)
 
 
 def _texts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for path in batch.column("path").to_pylist():
-            for texts in _batched(unpack(Path(path))):
+            for texts in batched(unpack(Path(path))):
                 yield pa.RecordBatch.from_pydict({"file": [path] * len(texts), "line": texts})
 
 
-def _batched(texts: Iterator[bytes]) -> Iterator[list[bytes]]:
+def batched(texts: Iterator[bytes]) -> Iterator[list[bytes]]:
+    """Lines in lists of a size that suits a task."""
     batch: list[bytes] = []
     size = 0
     for text in texts:
@@ -82,23 +91,40 @@ def _batched(texts: Iterator[bytes]) -> Iterator[list[bytes]]:
         yield batch
 
 
-def unpack(path: Path) -> Iterator[bytes]:
-    """Lines of a packed file. One that breaks off, or isn't what it seems, ends with what was wrong."""
+def unpack(path: Path, *, skip: int = 0) -> Iterator[bytes]:
+    """Lines of a packed file. One that breaks off, or isn't what it seems, ends with what was wrong.
+
+    `skip` bytes of what it holds are left out.
+    """
     with path.open("rb") as file:
         head = file.read(8)
-        file.seek(0)
         if head[4:].startswith(_ZSTD):
+            file.seek(0)
             yield from _framed(file)
             return
         try:
-            if head.startswith(_GZIP):
-                yield from _lines(_gunzip(file))
-            elif head.startswith(_ZSTD):
-                yield from _lines(_chunks(pa.CompressedInputStream(pa.PythonFile(file), "zstd")))
-            else:
-                yield from _lines(_chunks(file))
-        except (OSError, EOFError, zlib.error) as error:
+            yield from _lines(_after(content(file), skip))
+        except UNREADABLE as error:
             yield f"the file can't be unpacked to its end: {error}".encode()
+
+
+def content(file: BinaryIO) -> Iterator[bytes]:
+    """What a file holds, unpacked; not for messages behind their lengths. Raises one of UNREADABLE."""
+    file.seek(0)
+    head = file.read(8)
+    file.seek(0)
+    if head.startswith(_GZIP):
+        yield from _gunzip(file)
+    elif head.startswith(_ZSTD):
+        yield from _chunks(pa.CompressedInputStream(pa.PythonFile(file), "zstd"))
+    else:
+        yield from _chunks(file)
+
+
+def _after(chunks: Iterator[bytes], skip: int) -> Iterator[bytes]:
+    for chunk in chunks:
+        yield chunk[skip:]
+        skip = max(0, skip - len(chunk))
 
 
 def _chunks(stream: BinaryIO | pa.NativeFile) -> Iterator[bytes]:

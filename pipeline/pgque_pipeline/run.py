@@ -16,8 +16,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from pgque_exporter.errors import UserError
-from pgque_pipeline import reading, schemas
+from pgque_pipeline import intake, reading, schemas
+from pgque_pipeline.inputs import input_files, refuse_own_files, without_vanished
 from pgque_pipeline.progress import Progress
 from pgque_pipeline.schemas import FRESH, POINTS, QUARANTINE, Table
 from pgque_pipeline.settings import Settings
@@ -38,7 +38,6 @@ from pgque_pipeline.warehouse.lock import only_run
 from pgque_pipeline.warehouse.manifest import InputFile, Manifest
 from pgque_pipeline.warehouse.store import Warehouse
 
-_ONE_DAY = timedelta(days=1)
 # Input that is read, and points whose tables are made, between two commits.
 _BATCH_BYTES = 2 * 1024**3
 _CHUNK_BYTES = 1024**3
@@ -73,10 +72,6 @@ class Request:
         """Whether days are to be replaced."""
         return self.begin is not None or self.end is not None
 
-    def wants(self, day: date) -> bool:
-        """Whether the day is within the window."""
-        return (self.begin is None or day >= self.begin) and (self.end is None or day <= self.end)
-
 
 @dataclass
 class Summary:
@@ -95,40 +90,11 @@ def run(spark: SparkSession, warehouse: Warehouse, request: Request, progress: P
         warehouse.sweep()
         summary = Summary()
         _Reading(spark, warehouse, request, progress, summary).all()
-        _resettle(warehouse, request.settings)
-        _make_days(spark, warehouse, request.settings, progress, summary)
-        _make_whole(spark, warehouse, request.settings, progress)
+        resettle(warehouse, request.settings)
+        make_days(spark, warehouse, request.settings, progress, summary)
+        make_whole(spark, warehouse, request.settings, progress)
         warehouse.sweep()
         return summary
-
-
-def input_files(places: Iterable[Path]) -> dict[Path, InputFile]:
-    """All files of these files and folders, hidden ones left out. Raises UserError where there is none."""
-    found: dict[Path, InputFile] = {}
-    for place in places:
-        if not place.exists():
-            raise UserError("there is no such file or folder", where=str(place))
-        files = (
-            [place]
-            if place.is_file()
-            else [path for path in sorted(place.rglob("*")) if _visible(path, place)]
-        )
-        if not files:
-            raise UserError("there is no file in this folder", where=str(place))
-        for path in files:
-            try:
-                with path.open("rb"):
-                    state = path.stat()
-            except FileNotFoundError:  # moved meanwhile; the next run finds it under its new name
-                continue
-            except OSError as error:
-                raise UserError(f"can't read this file: {error.strerror}", where=str(path)) from None
-            found[path.resolve()] = InputFile(state.st_size, state.st_mtime_ns)
-    return found
-
-
-def _visible(path: Path, place: Path) -> bool:
-    return path.is_file() and not any(part.startswith(".") for part in path.relative_to(place).parts)
 
 
 # --- input ---------------------------------------------------------------------------------------
@@ -154,8 +120,7 @@ class _Reading:
     def all(self) -> None:
         """Read what is to be read."""
         files = input_files(self._request.inputs)
-        if any(self._warehouse.root.resolve() in path.parents for path in files):
-            raise UserError("the warehouse is within the input", where=str(self._warehouse.root))
+        refuse_own_files(self._warehouse.root, files)
         if self._request.window:
             self._window(files)
         else:
@@ -164,15 +129,17 @@ class _Reading:
     def _what_is_new(self, files: dict[Path, InputFile]) -> None:
         known = self._warehouse.manifest.files
         new = {path: state for path, state in files.items() if known.get(str(path)) != state}
-        earliest = self._earliest()
+        rules = self._rules()
         for batch in self._batches(new):
-            self._warehouse.commit(self._batch(batch, earliest, self._warehouse.manifest))
+            self._warehouse.commit(self._batch(batch, rules, self._warehouse.manifest))
+        self._warehouse.change(lambda current: replace(current, files=without_vanished(current.files)))
 
     def _window(self, files: dict[Path, InputFile]) -> None:
         before = self._warehouse.manifest
         following = replace(before, fresh={})
+        rules = self._rules()
         for batch in self._batches(files):
-            following = self._batch(batch, None, following)
+            following = self._batch(batch, rules, following)
         # Days that the input doesn't hold keep what was read of them before.
         self._warehouse.commit(
             replace(
@@ -181,6 +148,11 @@ class _Reading:
                 replaced=before.replaced | {*following.fresh},
             )
         )
+
+    def _rules(self) -> intake.Rules:
+        request = self._request
+        watermark = intake.watermark(self._warehouse, request.settings)
+        return intake.Rules(request.now, request.begin, request.end, watermark)
 
     def _batches(self, files: dict[Path, InputFile]) -> Iterator[dict[Path, InputFile]]:
         total = sum(state.size for state in files.values())
@@ -192,67 +164,30 @@ class _Reading:
             yield batch
             size += sum(state.size for state in batch.values())
 
-    def _earliest(self) -> date | None:
-        newest = self._warehouse.manifest.newest
-        if newest is None:
-            return None
-        return newest - timedelta(days=self._request.settings.watermark_days)
-
-    def _batch(self, files: dict[Path, InputFile], earliest: date | None, before: Manifest) -> Manifest:
+    def _batch(self, files: dict[Path, InputFile], rules: intake.Rules, before: Manifest) -> Manifest:
         """The state with the points of some files."""
-        request = self._request
         lines = reading.lines(self._spark, [*files])
-        written, taken = self._warehouse.write_fresh(
-            lines, now=request.now, earliest=earliest, wanted=(request.begin, request.end)
+        taken = intake.take(self._warehouse, lines, rules)
+        self._summary.points += taken.points
+        self._summary.refused += taken.refused
+        names = [str(path) for path in files]
+        quarantine = intake.tell_refused(
+            self._warehouse,
+            lines,
+            rules,
+            before.whole.get(QUARANTINE.name),
+            again=names,
+            any_new=taken.refused > 0,
         )
-        refused = sum(part.points for part in taken if part.day is None)
-        self._summary.points += sum(part.points for part in taken) - refused
-        self._summary.refused += refused
-        following = replace(
-            before,
-            fresh={
-                **before.fresh,
-                **{day: (*before.fresh.get(day, ()), path) for day, path in written.items()},
-            },
-            pending=before.pending | _touched(written, self._warehouse.manifest),
-        )
-        if request.window:
-            return following  # what is refused is told when the file is read for all its days
-        following = replace(
-            following, files={**before.files, **{str(path): state for path, state in files.items()}}
-        )
-        if refused or any(str(path) in before.files for path in files):
-            following = self._quarantined(lines, files, earliest, following)
-        return following
-
-    def _quarantined(
-        self, lines: DataFrame, files: Iterable[Path], earliest: date | None, before: Manifest
-    ) -> Manifest:
-        """The state with what was refused of these files in place of what was refused of them before."""
-        rows = points.flat(lines, now=self._request.now, earliest=earliest)
-        if earliest is not None:
-            # A file that grows is read again: what is late in it now may have been in time then.
-            days = [day for day in self._warehouse.days(POINTS) if day < earliest]
-            taken = self._warehouse.read(self._spark, POINTS, days).select("series_id", "ts")
-            rows = rows.join(taken.withColumn("taken", sf.lit(True)), ["series_id", "ts"], "left").where(
-                "taken is null or reason is null"
-            )
-        found = points.rejected(rows)
-        names = self._spark.createDataFrame([(str(path),) for path in files], "file string")
-        others = self._warehouse.read(self._spark, QUARANTINE).join(names, "file", "left_anti")
-        folder = self._warehouse.write_whole(QUARANTINE, others.unionByName(found).distinct())
-        return replace(before, whole={**before.whole, QUARANTINE.name: folder})
+        following = intake.with_refused(intake.with_taken(before, taken), quarantine)
+        if rules.window:  # what else there is in these files is still to be read
+            return following
+        return replace(following, files={**before.files, **dict(zip(names, files.values(), strict=True))})
 
 
 def _parts(input_bytes: int) -> int:
     """Files for each day of a table, so that none grows too large."""
     return max(math.ceil(input_bytes / _BYTES_PER_PART), 1)
-
-
-def _touched(days: Iterable[date], manifest: Manifest) -> set[date]:
-    """These days, and those after them whose counters stand on theirs."""
-    held = {*manifest.days.get(POINTS.name, {}), *manifest.fresh}
-    return {*days} | {day + _ONE_DAY for day in days if day + _ONE_DAY in held}
 
 
 def _batches(files: dict[Path, InputFile], limit: int) -> Iterator[dict[Path, InputFile]]:
@@ -271,18 +206,23 @@ def _batches(files: dict[Path, InputFile], limit: int) -> Iterator[dict[Path, In
 # --- tables --------------------------------------------------------------------------------------
 
 
-def _resettle(warehouse: Warehouse, settings: Settings) -> None:
+def resettle(warehouse: Warehouse, settings: Settings) -> None:
     """Have all be made anew when they were made with other settings."""
     text = json.dumps(asdict(settings), sort_keys=True)
-    manifest = warehouse.manifest
-    if manifest.settings != text and (manifest.days or manifest.fresh):
-        days = frozenset(warehouse.days(POINTS)) if manifest.settings else frozenset()
-        warehouse.commit(replace(manifest, settings=text, pending=manifest.pending | days, stale=True))
+
+    def settled(manifest: Manifest) -> Manifest:
+        if manifest.settings == text or not (manifest.days or manifest.fresh):
+            return manifest
+        days = frozenset(manifest.days.get(POINTS.name, {})) if manifest.settings else frozenset()
+        return replace(manifest, settings=text, pending=manifest.pending | days, stale=True)
+
+    warehouse.change(settled)
 
 
-def _make_days(
+def make_days(
     spark: SparkSession, warehouse: Warehouse, settings: Settings, progress: Progress, summary: Summary
 ) -> None:
+    """Make the tables anew of all days that ask for it."""
     pending = sorted(warehouse.manifest.pending)
     for chunk in _chunks(warehouse, pending):
         progress.step("making days", summary.days / len(pending), f"{chunk[0]} to {chunk[-1]}")
@@ -322,10 +262,10 @@ def _make_chunk(spark: SparkSession, warehouse: Warehouse, settings: Settings, d
             written = [(table, pool.submit(_write, warehouse, table, rows, parts)) for table, rows in tables]
             made.update((table, result.result()) for table, result in written)
 
-    before = sorted({day - _ONE_DAY for day in days} - {*days})
+    before = sorted({day - intake.ONE_DAY for day in days} - {*days})
     stood = warehouse.read(spark, POINTS, before)
-    fresh = warehouse.read_folders(spark, FRESH, _fresh(warehouse.manifest, days))
-    named = warehouse.read(spark, schemas.SERIES, [*{*days} - warehouse.manifest.replaced])
+    fresh = warehouse.read_folders(spark, FRESH, _fresh(manifest, days))
+    named = warehouse.read(spark, schemas.SERIES, [*{*days} - manifest.replaced])
     make(
         (schemas.ROLLUP_1M, lambda: rollups.rollup_1m(read(POINTS), stood, parts=parts)),
         (schemas.SERIES, lambda: series.series(read(POINTS), fresh, named)),
@@ -347,17 +287,29 @@ def _make_chunk(spark: SparkSession, warehouse: Warehouse, settings: Settings, d
             lambda: sli.sli(read(POINTS), read(schemas.ROLLUP_1H), read(schemas.SERIES), settings.objectives),
         ),
     )
+    warehouse.change(lambda current: _with_made(current, manifest, made, days))
+
+
+def _with_made(
+    current: Manifest, used: Manifest, made: dict[Table, dict[date, str]], days: Sequence[date]
+) -> Manifest:
+    """The state in force with the tables of these days, made of what was there when that was begun."""
     for table, folders in made.items():
-        manifest = manifest.with_days(table.name, folders, days)
+        current = current.with_days(table.name, folders, days)
     done = {*days}
-    warehouse.commit(
-        replace(
-            manifest,
-            fresh={day: folders for day, folders in manifest.fresh.items() if day not in done},
-            replaced=manifest.replaced - done,
-            pending=manifest.pending - done,
-            stale=True,
-        )
+    # A stream takes points meanwhile.
+    fresh = {
+        day: tuple(one for one in folders if day not in done or one not in used.fresh.get(day, ()))
+        for day, folders in current.fresh.items()
+    }
+    fresh = {day: folders for day, folders in fresh.items() if folders}
+    again = {day for day in done if day in fresh or day - intake.ONE_DAY in fresh}
+    return replace(
+        current,
+        fresh=fresh,
+        replaced=current.replaced - done,
+        pending=current.pending - done | again,
+        stale=True,
     )
 
 
@@ -394,7 +346,7 @@ def _with_points(spark: SparkSession, warehouse: Warehouse, days: Sequence[date]
     return manifest.with_days(POINTS.name, found, changed)
 
 
-def _make_whole(spark: SparkSession, warehouse: Warehouse, settings: Settings, progress: Progress) -> None:
+def make_whole(spark: SparkSession, warehouse: Warehouse, settings: Settings, progress: Progress) -> None:
     """Make the tables without days, from all days that they look back on."""
     manifest = warehouse.manifest
     days = warehouse.days(POINTS)
@@ -427,4 +379,4 @@ def _make_whole(spark: SparkSession, warehouse: Warehouse, settings: Settings, p
     with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
         written = {table: pool.submit(_write_whole, warehouse, table, rows) for table, rows in makers.items()}
         folders = {table.name: result.result() for table, result in written.items()}
-    warehouse.commit(replace(manifest, whole={**manifest.whole, **folders}, stale=False, newest=days[-1]))
+    warehouse.change(lambda now: replace(now, whole={**now.whole, **folders}, stale=False, newest=days[-1]))

@@ -1,6 +1,6 @@
-"""A run to be killed: a process of its own on the Java process of another.
+"""A run, or a stream, to be killed: a process of its own on the Java process of another.
 
-    python -m tests.pipeline.killed_run PORT TOKEN INPUT WAREHOUSE
+    python -m tests.pipeline.killed_run run|stream PORT TOKEN INPUT WAREHOUSE
 
 Spark takes seconds to start, and what a kill can leave half done is the driver's work. So these runs share
 the tests' Spark, as runs on a cluster do, where what was under way goes on writing for a while, too.
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def main() -> None:
-    port, token, place, root = sys.argv[1:]
+    command, port, token, place, root = sys.argv[1:]
     os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"] = port, token
     from pyspark import SparkContext
     from pyspark.java_gateway import launch_gateway
@@ -22,6 +22,7 @@ def main() -> None:
 
     from pgque_pipeline.progress import Progress
     from pgque_pipeline.run import Request, run
+    from pgque_pipeline.stream import Stop, StreamRequest, stream
     from pgque_pipeline.warehouse.store import open_warehouse
     from tests.pipeline.test_run import NOW
     from tests.pipeline.truth import SETTINGS
@@ -30,8 +31,14 @@ def main() -> None:
     java = gateway.jvm.org.apache.spark
     context = java.api.java.JavaSparkContext.fromSparkContext(java.SparkContext.getOrCreate())
     spark = SparkSession(SparkContext(gateway=gateway, jsc=context), java.sql.classic.SparkSession.active())
-    request = Request(inputs=[Path(place)], settings=SETTINGS, now=NOW, batch_bytes=1)
-    run(spark, open_warehouse(Path(root), create=True), request, Progress(quiet=True))
+    inputs, warehouse, progress = [Path(place)], open_warehouse(Path(root), create=True), Progress(quiet=True)
+    if command == "run":
+        run(spark, warehouse, Request(inputs=inputs, settings=SETTINGS, now=NOW, batch_bytes=1), progress)
+    else:
+        given = StreamRequest(
+            inputs=inputs, settings=SETTINGS, trigger=0.2, tables_every=0.5, batch_bytes=100_000
+        )
+        stream(spark, warehouse, given, progress, Stop())
     os._exit(0)  # the Spark is not ours to stop
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +19,7 @@ from pgque_pipeline.warehouse.manifest import Manifest, commit
 from tests.pipeline.history import history
 from tests.pipeline.test_run import BEGIN, write
 from tests.support.database import Database
+from tests.support.processes import Process
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, str, str]:
@@ -55,6 +58,14 @@ def test_a_wrong_choice_is_refused(
     code, out, err = run(capsys, "run", *places, *words)
     assert (code, out) == (2, "")
     assert told in err
+
+
+def test_a_stream_needs_a_time_between_batches(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for text in ("0", "-1", "soon", "nan", "inf"):
+        code, _, err = run(
+            capsys, "stream", "--input", tmp_path, "--warehouse", tmp_path / "w", f"--trigger={text}"
+        )
+        assert (code, f"{text!r} is no number of seconds above 0" in err) == (2, True)
 
 
 def test_wrong_places_are_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -107,21 +118,20 @@ def test_tables_tells_each_column(capsys: pytest.CaptureFixture[str], tmp_path: 
         assert all(f"    {field.name} {field.type}" in out for field in table.fields)
 
 
+SMALL = {"JAVA_TOOL_OPTIONS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
+
+
+def command(name: str, input_: Path, warehouse: Path) -> list[str | Path]:
+    words = [sys.executable, "-m", "pgque_pipeline", name, "--memory", "1g"]
+    return [*words, "--input", input_, "--warehouse", warehouse]
+
+
 @pytest.mark.servers("pg15")
 def test_a_run_from_the_command_line(java: None, database: Database, tmp_path: Path) -> None:
     write(tmp_path / "metrics.json", [*history(1, BEGIN, 1), "broken"])
-    command = [sys.executable, "-m", "pgque_pipeline", "run", "--input", str(tmp_path / "metrics.json")]
     result = subprocess.run(
-        [
-            *command,
-            "--warehouse",
-            str(tmp_path / "warehouse"),
-            "--memory",
-            "1g",
-            "--publish-to",
-            database.dsn(),
-        ],
-        env={**os.environ, "JAVA_TOOL_OPTIONS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"},
+        command("run", tmp_path / "metrics.json", tmp_path / "warehouse") + ["--publish-to", database.dsn()],
+        env={**os.environ, **SMALL},
         capture_output=True,
         text=True,
         check=False,
@@ -141,3 +151,26 @@ def test_a_run_from_the_command_line(java: None, database: Database, tmp_path: P
         "making the tables without days",
     ]
     assert "Traceback" not in result.stderr
+
+
+def test_a_stream_from_the_command_line(java: None, tmp_path: Path) -> None:
+    """It says what it takes; whoever else would write is refused; told to end, it ends well."""
+    file, warehouse = tmp_path / "metrics.json", tmp_path / "warehouse"
+    write(file, [*history(1, BEGIN, 1), "broken"])
+    words = [*command("stream", file, warehouse), "--trigger", "1"]
+    with Process(words, log=tmp_path / "log", env=SMALL) as stream:
+        stream.wait_for(lambda: "tables of 1 days made in" in stream.output(), "tables", timeout=200)
+        refused = subprocess.run(command("run", file, warehouse), capture_output=True, text=True, check=False)
+        os.killpg(stream.pid, signal.SIGINT)  # as a terminal does: to all processes of the command
+        assert stream.wait(60) == 0, stream.log_tail()
+    assert refused.returncode == 2
+    assert f"another run is writing here (process {stream.pid} since" in refused.stderr
+    told = stream.output()
+    taken = re.search(
+        r"^\d\d:\d\d:\d\d ([\d,]+) points, [\d,]+ points/s, the newest .+ old, 1 refused$", told, re.M
+    )
+    assert taken, told
+    assert told.endswith(f"\n{taken[1]} points taken, 1 refused\n")
+    assert "Traceback" not in told
+    assert "Exception" not in told
+    assert not [*(warehouse / "checkpoints").glob("*")]

@@ -75,9 +75,13 @@ REFUSED = {
 }
 
 
-def test_what_cannot_be_used_is_refused_with_its_reason(spark: SparkSession, tmp_path: Path) -> None:
-    file = tmp_path / "metrics.json"
-    file.write_text("\n".join([*REFUSED, gauge(asDouble=1.5)]) + "\n\n", "utf-8")
+@pytest.mark.parametrize("name", ["metrics.json", "metrics.json.gz"])
+def test_what_cannot_be_used_is_refused_with_its_reason(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    file = tmp_path / name
+    text = ("\n".join([*REFUSED, gauge(asDouble=1.5)]) + "\n\n").encode()
+    file.write_bytes(gzip.compress(text) if name.endswith("gz") else text)
     lines = reading.lines(spark, [file])
     flat = points.flat(lines, now=NOW).cache()
     refused = compare.rows(points.rejected(flat))

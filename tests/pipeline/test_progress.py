@@ -25,6 +25,17 @@ def test_a_terminal_gets_one_line_that_is_written_over() -> None:
     assert "\n" not in terminal.getvalue()
 
 
+def test_what_is_noted_stays() -> None:
+    terminal = Terminal()
+    progress = Progress(terminal)
+    progress.step("reading", 0.5, "1,000 points")
+    progress.note("2,000 points")
+    assert terminal.getvalue().endswith("\r2,000 points\n")
+    quiet = io.StringIO()
+    Progress(quiet, quiet=True).note("2,000 points")
+    assert quiet.getvalue() == ""
+
+
 def test_elsewhere_each_step_is_a_line() -> None:
     stream = io.StringIO()
     Progress(stream).step("reading", 0.5, "1,000 points")

@@ -13,12 +13,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pgque_exporter.errors import UserError
+from pgque_pipeline import run as run_module
 from pgque_pipeline.progress import Progress
 from pgque_pipeline.run import Request, Summary, run
 from pgque_pipeline.schemas import QUARANTINE, TABLES
 from pgque_pipeline.warehouse.lock import only_run
 from pgque_pipeline.warehouse.store import Warehouse, open_warehouse
 from tests.pipeline import compare
+from tests.pipeline import otlp_lines as otlp
 from tests.pipeline.history import SECOND, history
 from tests.pipeline.truth import SETTINGS, difference, truth
 
@@ -82,13 +84,16 @@ def test_tables_equal_the_oracle_however_the_input_arrives(runs: Runs) -> None:
     assert runs.differences([*first, *second]) == []
 
 
-def test_nothing_new_changes_nothing_and_a_window_is_replaced(runs: Runs) -> None:
+def test_nothing_new_changes_nothing_and_a_window_is_replaced(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lines = history(9, BEGIN, 50)
     write(runs.input / "metrics.json", lines)
     runs.run()
     before = runs.warehouse.manifest
     assert runs.run() == Summary()
     assert runs.warehouse.manifest == before
+    monkeypatch.setattr(run_module, "_CHUNK_DAYS", 1)  # each day made by itself
     summary = runs.run(begin=date(2026, 3, 29), end=date(2026, 3, 29))
     assert summary.days == 2  # and the day after, whose counters stand on it
     assert runs.differences(lines) == []
@@ -109,22 +114,36 @@ def test_what_was_refused_is_kept_until_its_file_is_mended(runs: Runs) -> None:
     assert len(runs.rows("points")) == len(truth(lines)["points"])
 
 
-def test_points_beyond_the_watermark_come_too_late(runs: Runs) -> None:
+def depth(ts: int, value: float | str) -> str:
+    """A line of one point, of a database of its own."""
+    labels = {"queue": "orders", "database": "other"}
+    return otlp.line([otlp.gauge("pgque.queue.depth", [otlp.point(labels, ts, asDouble=value)])])
+
+
+def test_points_beyond_the_watermark_come_too_late_unless_asked_for(runs: Runs) -> None:
     day = 86400 * SECOND
     early, recent = history(4, BEGIN - 20 * day, 1), history(5, BEGIN, 1)
     write(runs.input / "recent.json", recent)
     runs.run()
-    write(runs.input / "early.json", early)
+    refused = [depth(BEGIN - 20 * day, "NaN"), depth(BEGIN, "NaN"), "{"]
+    write(runs.input / "early.json", [*early, *refused, depth(BEGIN - 25 * day, 1)])
     summary = runs.run()
     points = len(truth(early)["points"])
     assert (summary.points, summary.refused >= points) == (0, True)
-    assert {row["reason"] for row in runs.rows("quarantine")} == {"too late: older than the watermark"}
+    late = "too late: older than the watermark"
+    reasons = {"not a finite value", "not a line of OTLP JSON"}
+    assert {row["reason"] for row in runs.rows("quarantine")} == {late, *reasons}
     assert {row["database"] for row in runs.rows("series")} == {"db5"}
     # Who asks for those days gets them, and keeps days that the input has no more.
     (runs.input / "recent.json").unlink()
     summary = runs.run(begin=datetime.fromtimestamp(BEGIN / SECOND, UTC).date() - timedelta(days=20))
     assert summary.points >= points
     assert runs.differences([*early, *recent]) == []
+    # What is in the tables now is no longer refused; what is older still is.
+    told = sorted((row["reason"], row["text"][-40:]) for row in runs.rows("quarantine"))
+    assert [reason for reason, _ in told] == [
+        "not a finite value", "not a finite value", "not a line of OTLP JSON", late,
+    ]  # fmt: skip
 
 
 def test_other_settings_make_the_tables_anew(runs: Runs) -> None:
@@ -141,7 +160,10 @@ def test_nothing_is_left_of_older_states(runs: Runs) -> None:
     write(runs.input / "b.json", history(8, BEGIN, 1))
     (runs.root / "points/000000000099-killed/date=2026-03-28").mkdir(parents=True)
     runs.run()
+    assert {Path(path).name for path in runs.warehouse.manifest.files} == {"a.json", "b.json"}
+    (runs.input / "a.json").unlink()
     runs.run()
+    assert {Path(path).name for path in runs.warehouse.manifest.files} == {"b.json"}
     kept = {*runs.warehouse.manifest.all_folders()}
     found = {str(path.parent.relative_to(runs.root)) for path in runs.root.rglob("*.parquet")}
     states = sorted(runs.root.glob("manifest-*"))

@@ -17,9 +17,10 @@ from pgque_pipeline.commands.options import (
     settings,
 )
 from pgque_pipeline.commands.publish import report
+from pgque_pipeline.inputs import input_files
 from pgque_pipeline.progress import Progress
 from pgque_pipeline.publishing import publish
-from pgque_pipeline.run import Request, input_files, run
+from pgque_pipeline.run import Request, run
 from pgque_pipeline.session import open_session
 from pgque_pipeline.warehouse.lock import only_run
 from pgque_pipeline.warehouse.store import open_warehouse

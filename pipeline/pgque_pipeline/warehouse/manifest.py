@@ -22,10 +22,14 @@ _PREFIX, _SUFFIX = "manifest-", ".json"
 
 @dataclass(frozen=True)
 class InputFile:
-    """An input file as it was when it was read: another size or time means that it is to be read again."""
+    """An input file as it was when it was read: another size or time means that it is to be read again.
+
+    `mark` tells what it held up to that size, if that is where it can be read on from; else it is empty.
+    """
 
     size: int
     mtime_ns: int
+    mark: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -133,7 +137,7 @@ def _encode(manifest: Manifest) -> dict[str, Any]:
         "number": manifest.number,
         "days": {table: _with_text(folders) for table, folders in manifest.days.items()},
         "whole": dict(manifest.whole),
-        "files": {path: [file.size, file.mtime_ns] for path, file in manifest.files.items()},
+        "files": {path: [file.size, file.mtime_ns, file.mark] for path, file in manifest.files.items()},
         "fresh": _with_text(manifest.fresh),
         "replaced": sorted(day.isoformat() for day in manifest.replaced),
         "pending": sorted(day.isoformat() for day in manifest.pending),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime
 from pathlib import Path
 
@@ -14,13 +15,16 @@ from pyspark.sql import functions as sf
 
 from pgque_exporter.errors import UserError
 from pgque_pipeline import fresh
-from pgque_pipeline.schemas import POINTS, TABLES, Table
+from pgque_pipeline.schemas import FRESH, POINTS, TABLES, Table
+from pgque_pipeline.tables import points
 from pgque_pipeline.tables.points import Days
 from pgque_pipeline.warehouse import manifest as manifests
 from pgque_pipeline.warehouse.manifest import Manifest, sync_folder
 
 # Older states that a reader may still be at work on.
 _KEPT_STATES = 2
+# Where a stream keeps what Spark wants to remember of it. The manifest is what counts.
+CHECKPOINTS = "checkpoints"
 
 
 class Warehouse:
@@ -29,10 +33,21 @@ class Warehouse:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.manifest = manifests.load(root)
+        self._changing = threading.Lock()
 
     def commit(self, manifest: Manifest) -> None:
         """Put a state in force."""
         self.manifest = manifests.commit(self.root, manifest)
+
+    def change(self, step: Callable[[Manifest], Manifest]) -> None:
+        """Put in force what `step` makes of the state in force, if that differs.
+
+        For threads that work on different parts of it at a time.
+        """
+        with self._changing:
+            following = step(self.manifest)
+            if following != self.manifest:
+                self.commit(following)
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -49,8 +64,24 @@ class Warehouse:
         return [held[day] for day in sorted(held if days is None else {*days} & {*held})]
 
     def read(self, spark: SparkSession, table: Table, days: Iterable[date] | None = None) -> DataFrame:
-        """A table, or some days of it; empty where there is nothing yet."""
+        """A table, or some days of it; empty where there is nothing yet.
+
+        Of points also those that a stream has taken and that aren't in the folders of the table yet.
+        """
+        if table is POINTS and self.manifest.fresh:
+            return self._newest_points(spark, days)
         return self.read_folders(spark, table, self.folders(table, days))
+
+    def _newest_points(self, spark: SparkSession, days: Iterable[date] | None) -> DataFrame:
+        held, taken = self.manifest.days.get(POINTS.name, {}), self.manifest.fresh
+        wanted = {*held, *taken} if days is None else {*days}
+        settled = [held[day] for day in sorted({*held} & wanted - {*taken})]
+        new = [folder for day in sorted({*taken} & wanted) for folder in taken[day]]
+        old = [held[day] for day in sorted({*held} & {*taken} & wanted - self.manifest.replaced)]
+        together = POINTS.shaped(self.read_folders(spark, FRESH, new)).unionByName(
+            self.read_folders(spark, POINTS, old)
+        )
+        return self.read_folders(spark, POINTS, settled).unionByName(points.deduplicated(together, 1))
 
     def read_folders(self, spark: SparkSession, table: Table, folders: Sequence[str]) -> DataFrame:
         """What these folders hold of a table; empty without folders."""
@@ -81,11 +112,12 @@ class Warehouse:
         *,
         now: datetime,
         earliest: date | None = None,
+        spared: Days | None = None,
         wanted: Days = (None, None),
     ) -> tuple[dict[date, str], list[fresh.Part]]:
         """Write the points of `lines` into a new folder, as `fresh.write` does; the parts by day, and all."""
         target = self._new_folder(POINTS)
-        taken = fresh.write(lines, target, now=now, earliest=earliest, wanted=wanted)
+        taken = fresh.write(lines, target, now=now, earliest=earliest, spared=spared, wanted=wanted)
         _sync(target)
         days = sorted({part.day for part in taken if part.day is not None})
         return {day: str((target / f"date={day}").relative_to(self.root)) for day in days}, taken
@@ -152,7 +184,7 @@ def _discard(folder: Path) -> None:
 
 
 def _ours(path: Path) -> bool:
-    return path.name in TABLES or path.name == "run.lock" or path.name.startswith("manifest-")
+    return path.name in {*TABLES, "run.lock", CHECKPOINTS} or path.name.startswith("manifest-")
 
 
 def _sync(folder: Path) -> None:
