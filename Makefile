@@ -4,7 +4,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo demo-history test lint lock generate pictures bench-sql bench-exporter bench-instrument bench-engine clean
+.PHONY: demo demo-history test lint lock generate pictures bench-sql bench-exporter bench-instrument bench-engine \
+  bench-pipeline clean
 
 demo: $(VENV)/.demo
 	@exec $(BIN)/pgque-exporter demo
@@ -50,9 +51,14 @@ bench-instrument: $(VENV)/.dev
 bench-engine: $(VENV)/.dev
 	@exec $(BIN)/python bench/engine.py
 
+# What the pipeline costs beside DuckDB and Polars, and how long a stream takes to show a point.
+bench-pipeline: $(VENV)/.dev $(VENV)/.bench
+	@$(BIN)/python bench/pipeline_stream.py
+	@exec $(BIN)/python bench/pipeline.py
+
 # Refresh the pinned versions from pyproject.toml.
 lock: $(VENV)/.dev
-	for extra in demo pipeline dev; do $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	for extra in demo pipeline bench dev; do $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --no-header --extra $$extra \
 	  --output-file requirements/$$extra.txt pyproject.toml requirements/build.in; done
 
@@ -71,6 +77,10 @@ $(VENV)/.demo: requirements/demo.txt pyproject.toml | $(VENV)/bin/python
 $(VENV)/.pipeline: requirements/pipeline.txt pyproject.toml | $(VENV)/bin/python
 	$(BIN)/pip install --quiet --require-hashes --requirement requirements/pipeline.txt
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.bench: requirements/bench.txt pyproject.toml | $(VENV)/bin/python
+	$(BIN)/pip install --quiet --require-hashes --requirement requirements/bench.txt
 	@touch $@
 
 $(VENV)/.dev: requirements/dev.txt $(VENV)/.demo

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from datetime import date, datetime, timedelta
@@ -16,10 +16,10 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from pgque_pipeline import intake, reading, schemas
+from pgque_pipeline import intake, reading, schemas, settling
 from pgque_pipeline.inputs import input_files, refuse_own_files, without_vanished
 from pgque_pipeline.progress import Progress
-from pgque_pipeline.schemas import FRESH, POINTS, QUARANTINE, Table
+from pgque_pipeline.schemas import POINTS, QUARANTINE, Table
 from pgque_pipeline.settings import Settings
 from pgque_pipeline.tables import (
     baselines,
@@ -28,7 +28,6 @@ from pgque_pipeline.tables import (
     health,
     incidents,
     latency,
-    points,
     rollups,
     series,
     sli,
@@ -47,6 +46,7 @@ _BYTES_PER_PART = 1024**3
 _PACKED = 40
 # Small tables cost little but the wait: some are made side by side.
 _SIDE_BY_SIDE = 3
+_SETTLED = (POINTS, schemas.SERIES)
 # Tables whose rows come spread as they are to be written.
 _SPREAD = (schemas.ROLLUP_1M,)
 
@@ -250,8 +250,10 @@ def _chunks(warehouse: Warehouse, days: Sequence[date]) -> Iterator[list[date]]:
 
 def _make_chunk(spark: SparkSession, warehouse: Warehouse, settings: Settings, days: list[date]) -> None:
     """Make all tables of some days from their points, and put them in force together."""
-    manifest = _with_points(spark, warehouse, days)
-    made: dict[Table, dict[date, str]] = {POINTS: {d: manifest.days[POINTS.name][d] for d in days}}
+    settled = _settled(spark, warehouse, days)
+    made: dict[Table, dict[date, str]] = {
+        table: {day: settled.days[table.name][day] for day in days} for table in _SETTLED
+    }
     parts = _parts(max(map(warehouse.size, made[POINTS].values())) * _PACKED)
 
     def read(table: Table) -> DataFrame:
@@ -264,18 +266,15 @@ def _make_chunk(spark: SparkSession, warehouse: Warehouse, settings: Settings, d
 
     before = sorted({day - intake.ONE_DAY for day in days} - {*days})
     stood = warehouse.read(spark, POINTS, before)
-    fresh = warehouse.read_folders(spark, FRESH, _fresh(manifest, days))
-    named = warehouse.read(spark, schemas.SERIES, [*{*days} - manifest.replaced])
     make(
         (schemas.ROLLUP_1M, lambda: rollups.rollup_1m(read(POINTS), stood, parts=parts)),
-        (schemas.SERIES, lambda: series.series(read(POINTS), fresh, named)),
-    )
-    make((schemas.ROLLUP_1H, lambda: rollups.merged(read(schemas.ROLLUP_1M), "hour")))
-    make(
         (
             schemas.HEALTH,
             lambda: health.health(read(POINTS), read(schemas.SERIES), settings.max_gap),
         ),
+    )
+    make((schemas.ROLLUP_1H, lambda: rollups.merged(read(schemas.ROLLUP_1M), "hour")))
+    make(
         (schemas.ROLLUP_1D, lambda: rollups.merged(read(schemas.ROLLUP_1H), "day")),
         (schemas.FLOW, lambda: flow.flow(read(schemas.ROLLUP_1H), read(schemas.SERIES))),
         (
@@ -287,7 +286,7 @@ def _make_chunk(spark: SparkSession, warehouse: Warehouse, settings: Settings, d
             lambda: sli.sli(read(POINTS), read(schemas.ROLLUP_1H), read(schemas.SERIES), settings.objectives),
         ),
     )
-    warehouse.change(lambda current: _with_made(current, manifest, made, days))
+    warehouse.change(lambda current: _with_made(current, settled, made, days))
 
 
 def _with_made(
@@ -325,25 +324,22 @@ def _write_whole(warehouse: Warehouse, table: Table, rows: Callable[[], DataFram
     return warehouse.write_whole(table, rows())
 
 
-def _fresh(manifest: Manifest, days: Iterable[date]) -> list[str]:
-    return [folder for day in days for folder in manifest.fresh.get(day, ())]
-
-
-def _with_points(spark: SparkSession, warehouse: Warehouse, days: Sequence[date]) -> Manifest:
-    """The state in which `points` holds the fresh ones of these days too, in one folder a day."""
+def _settled(spark: SparkSession, warehouse: Warehouse, days: Sequence[date]) -> Manifest:
+    """The state in which `points` and `series` hold the fresh points of these days too."""
     manifest = warehouse.manifest
-    held = manifest.days.get(POINTS.name, {})
-    changed = [day for day in days if day in manifest.fresh]
-    if not changed:
-        return manifest
-    fresh = _fresh(manifest, changed)
-    kept = [held[day] for day in changed if day in held and day not in manifest.replaced]
-    together = POINTS.shaped(warehouse.read_folders(spark, FRESH, fresh))
-    if kept:
-        together = together.unionByName(warehouse.read_folders(spark, POINTS, kept))
-    parts = _parts(max(map(warehouse.size, (*fresh, *kept))) * _PACKED)
-    found = warehouse.write_days(POINTS, points.deduplicated(together, parts))
-    return manifest.with_days(POINTS.name, found, changed)
+    jobs = []
+    for day in days:
+        if day in manifest.fresh:
+            fresh = manifest.fresh[day]
+            kept = [] if day in manifest.replaced else [day]
+            held, named = (warehouse.folders(table, kept) for table in _SETTLED)
+            parts = _parts(sum(map(warehouse.size, (*fresh, *held))) * _PACKED)
+            fresh_paths, held_paths, named_paths = map(warehouse.paths, (fresh, held, named))
+            jobs.append(settling.Day(day, fresh_paths, held_paths, named_paths, parts))
+    if jobs:
+        for table, folders in zip(_SETTLED, warehouse.write_settled(spark, jobs), strict=True):
+            manifest = manifest.with_days(table.name, folders, folders)
+    return manifest
 
 
 def make_whole(spark: SparkSession, warehouse: Warehouse, settings: Settings, progress: Progress) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,10 @@ from pyspark.sql import SparkSession
 
 from pgque_exporter.config import ArchiveConfig, OtlpConfig
 from pgque_pipeline import reading
-from pgque_pipeline.schemas import POINTS
 from pgque_pipeline.tables import points as points_table
-from pgque_pipeline.tables import series
 from tests.exporter.harness import ToyPack, config, running, target
 from tests.pipeline import compare
+from tests.pipeline.intake import points_and_series
 from tests.support.collector import Histogram, points
 from tests.support.database import Database, wait_until
 from tests.support.otelcol import run_archiving_otelcol
@@ -46,17 +46,17 @@ def expected(archived: Path) -> list[Point]:
 def read(spark: SparkSession, *files: Path) -> list[Point]:
     """Those that the pipeline reads; nothing may be refused."""
     lines = reading.lines(spark, files)
-    flat = points_table.flat(lines, now=datetime.now(UTC)).cache()
-    usable = points_table.usable(flat)
-    labelled = points_table.with_labels(POINTS.shaped(usable), series.series(usable, usable))
+    flat = points_table.flat(lines, now=datetime.now(UTC))
     assert compare.rows(points_table.rejected(flat)) == []
     found: list[Point] = []
-    for row in compare.rows(labelled):
+    with tempfile.TemporaryDirectory() as folder:
+        tables = points_and_series(spark, Path(folder), files, datetime.now(UTC))
+        rows = compare.rows(points_table.with_labels(*tables))
+    for row in rows:
         if not row["metric"].startswith("pgque.exporter.") and row["engine"] is not None:
             value = row["count"] if row["kind"] == "histogram" else row["value"]
             labels = tuple(row[name] for name in LABELS)
             found.append(_point(row["metric"], row["ts"], row["start"], value, labels))
-    flat.unpersist()
     return sorted(found, key=repr)
 
 

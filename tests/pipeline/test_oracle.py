@@ -13,7 +13,6 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from pgque_pipeline import reading
 from pgque_pipeline.tables import baselines as baselines_table
 from pgque_pipeline.tables import (
     flow,
@@ -21,7 +20,6 @@ from pgque_pipeline.tables import (
     health,
     incidents,
     latency,
-    points,
     rollups,
     series,
     sli,
@@ -31,6 +29,7 @@ from tests.pipeline import compare, oracle
 from tests.pipeline import otlp_lines as otlp
 from tests.pipeline.conftest import COMPILED, INTERPRETED
 from tests.pipeline.history import HOUR, SECOND, history
+from tests.pipeline.intake import points_and_series
 from tests.pipeline.truth import KEYS, SETTINGS, Tables, difference, truth
 
 HISTORIES = int(os.environ.get("PGQUE_PIPELINE_HISTORIES", "12"))
@@ -83,9 +82,8 @@ def both(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 def _from_spark(spark: SparkSession, file: Path) -> dict[str, DataFrame]:
-    fresh = points.usable(points.flat(reading.lines(spark, [file]), now=NOW)).cache()
-    found = {"points": points.deduplicated(fresh, 1).cache()}
-    found["series"] = series.series(found["points"], fresh).cache()
+    all_points, all_series = points_and_series(spark, file.parent / "warehouse", [file], NOW)
+    found = {"points": all_points, "series": all_series}
     found["rollup_1m"] = rollups.rollup_1m(found["points"]).cache()
     found["rollup_1h"] = rollups.merged(found["rollup_1m"], "hour").cache()
     found["rollup_1d"] = rollups.merged(found["rollup_1h"], "day")

@@ -53,6 +53,8 @@ _FLAT_DDL = ", ".join(
     ["file string", "reason string", "text string"]
     + [f"`{field.name}` {field.type}" for field in FRESH.fields if field.name != "date"]
 )
+ARROW_POINTS = pa.schema([_FLAT.field(name) for name in POINTS.columns if name != "date"])
+ARROW_IDENTITY = pa.schema([_FLAT.field(name) for name in SERIES.columns if name in _FLAT.names])
 _DAY_MICROS = 86_400_000_000
 _MAX_DAYS = 2**20
 

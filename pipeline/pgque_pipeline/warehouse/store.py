@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from pgque_exporter.errors import UserError
-from pgque_pipeline import fresh
-from pgque_pipeline.schemas import FRESH, POINTS, TABLES, Table
+from pgque_pipeline import fresh, settling
+from pgque_pipeline.schemas import FRESH, POINTS, SERIES, TABLES, Table
 from pgque_pipeline.tables import points
 from pgque_pipeline.tables.points import Days
 from pgque_pipeline.warehouse import manifest as manifests
@@ -122,12 +122,30 @@ class Warehouse:
         days = sorted({part.day for part in taken if part.day is not None})
         return {day: str((target / f"date={day}").relative_to(self.root)) for day in days}, taken
 
+    def write_settled(
+        self, spark: SparkSession, days: Sequence[settling.Day]
+    ) -> tuple[dict[date, str], dict[date, str]]:
+        """Write points and series of these days into new folders; the parts of both by day."""
+        targets = self._new_folder(POINTS), self._new_folder(SERIES)
+        settling.write(spark, days, *targets)
+        for target in targets:
+            _sync(target)
+        points, series = (
+            {one.day: str((target / f"date={one.day}").relative_to(self.root)) for one in days}
+            for target in targets
+        )
+        return points, series
+
     def write_whole(self, table: Table, rows: DataFrame) -> str:
         """Write a table without days into a new folder, and say which. Not in force yet."""
         target = self._new_folder(table)
         rows.coalesce(1).write.parquet(str(target))
         _sync(target)
         return str(target.relative_to(self.root))
+
+    def paths(self, folders: Iterable[str]) -> list[Path]:
+        """Where these folders are."""
+        return [self.root / folder for folder in folders]
 
     def size(self, folder: str) -> int:
         """Bytes in a folder."""

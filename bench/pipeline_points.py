@@ -1,0 +1,45 @@
+"""Raw OTLP JSON to `points` by the pipeline: what `pgque-pipeline run` does first, and nothing else.
+
+    python -m bench.pipeline_points points INPUT OUTPUT
+
+Prints JSON as the peers do. Spark is started before time is taken.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pyspark.sql import functions as sf
+
+from pgque_pipeline import intake, reading, settling
+from pgque_pipeline.schemas import POINTS
+from pgque_pipeline.session import open_session
+from pgque_pipeline.warehouse.store import open_warehouse
+
+
+def main() -> int:
+    _, given, target = sys.argv[1:]
+    shutil.rmtree(target, ignore_errors=True)
+    spark = open_session()
+    spark.range(1).count()
+    warehouse = open_warehouse(Path(target).resolve(), create=True)
+    began = time.perf_counter()
+    lines = reading.lines(spark, sorted(Path(given).glob("*.json")))
+    taken = intake.take(warehouse, lines, intake.Rules(datetime.now(UTC)))
+    days = [settling.Day(day, [warehouse.root / fresh], [], [], 1) for day, fresh in taken.folders.items()]
+    points, _ = warehouse.write_settled(spark, days)
+    seconds = time.perf_counter() - began
+    found = warehouse.read_folders(spark, POINTS, [*points.values()])
+    rows, total = found.agg(sf.count("*"), sf.sum("value")).collect()[0]
+    spark.stop()
+    print(json.dumps({"points_seconds": seconds, "rows": {"points": rows}, "sum": total}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
