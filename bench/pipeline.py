@@ -27,8 +27,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from pyarrow import parquet
+
 from bench.pipeline_input import write
 from pgque_exporter.demo.cluster import Cluster
+from pgque_pipeline.schemas import TABLES
+from pgque_pipeline.warehouse.store import open_warehouse
 from tests.support.database import installation, new_database
 from tests.support.repository import ROOT
 
@@ -79,6 +83,7 @@ def _compare(folder: Path, many: int) -> int:
                 ratios[f"points beside {name}"] = gain, gain >= POINTS_GAIN
         theirs = peer("pipeline_duckdb.py", "run", folder / "one", folder / "duck", dsn)
         whole = run(folder / "one", folder / "warehouse", dsn)
+        check_tables(folder / "warehouse", theirs)
         show("whole run: ours", one.points, whole.seconds, whole.memory)
         show("whole run: DuckDB", one.points, theirs.seconds, theirs.memory)
         gain = theirs.seconds / whole.seconds
@@ -203,6 +208,21 @@ def check_same(name: str, points: int, mine: Ran, other: Ran) -> None:
     """Whoever is compared has to have done the work."""
     if other.said["rows"]["points"] != points or abs(other.said["sum"] / mine.said["sum"] - 1) > 1e-9:
         raise SystemExit(f"{name} has other points: {other.said}")
+
+
+def check_tables(warehouse: Path, other: Ran) -> None:
+    """The tables of both have to be of the same size."""
+    held = open_warehouse(warehouse, create=False)
+    mine = {
+        name: sum(
+            parquet.read_metadata(file).num_rows
+            for folder in held.folders(TABLES[name])
+            for file in (warehouse / folder).glob("*.parquet")
+        )
+        for name in other.said["rows"]
+    }
+    if mine != other.said["rows"]:
+        raise SystemExit(f"the tables differ in size: {mine} here, {other.said['rows']} there")
 
 
 if __name__ == "__main__":

@@ -149,7 +149,7 @@ class Parser:
         self.identities: list[Identity] = []
         self._resources: dict[Any, _Resource] = {}
         # By numbers that nobody can guess: a line that has numbers of its own there is none of ours.
-        self._attributes: dict[int, Any] = {}
+        self._attributes: dict[int, bytes] = {}
         self._next = secrets.randbits(62)
         self._known: dict[bytes, bytes] = {}
         self._times: dict[Any, tuple[int, str | None]] = {}
@@ -187,12 +187,13 @@ class Parser:
                 return text
             found = known.get(piece[:end])
             if found is None:
+                array = b"[" + piece[:end]
                 try:
-                    attributes = orjson.loads(b"[" + piece[:end])
+                    orjson.loads(array)
                 except ValueError:
                     return text
                 self._next += 1
-                self._attributes[self._next] = attributes
+                self._attributes[self._next] = array
                 found = known[piece[:end]] = b'"attributes":%d' % self._next
             parts += found, piece[end:]
         return b"".join(parts)
@@ -366,7 +367,8 @@ class Parser:
 
     def _whole(self, attributes: Any) -> Any:
         """The array that a number stands for."""
-        return self._attributes.get(attributes, attributes) if isinstance(attributes, int) else attributes
+        array = self._attributes.get(attributes) if isinstance(attributes, int) else None
+        return attributes if array is None else orjson.loads(array)
 
 
 def _identity(metric: _Metric, given: Mapping[str, str], bounds: tuple[float, ...] | None) -> Identity:
