@@ -276,7 +276,9 @@ class Parser:
             series = metric.last_series
         else:
             series = [self._series(metric, one, None) for one in attributes]
-            metric.last_attributes, metric.last_series = attributes, series
+            # Python calls some attributes equal that aren't, such as 1 and 1.0; numbers of ours never.
+            if {*map(type, attributes)} == {int}:
+                metric.last_attributes, metric.last_series = attributes, series
         count, nothing = len(points), [None] * len(points)
         columns = self.columns
         columns.series += series
@@ -336,6 +338,9 @@ class Parser:
 
     def _time(self, given: Any) -> tuple[int, str | None]:
         """Nanoseconds, and why they aren't taken."""
+        if not isinstance(given, str):  # Python calls 1, 1.0 and true equal
+            ns = _integer(given) or 0
+            return ns, self._refusal(ns)
         found = self._times.get(given)
         if found is None:
             ns = _integer(given) or 0
@@ -447,6 +452,8 @@ def _check_histogram(
         raise _Refused("buckets that do not add up to the count")
     if total is not None and not isfinite(total):
         raise _Refused("not a finite sum")
+    if not all(map(isfinite, bounds)):
+        raise _Refused("a bound that is not finite")
     if any(not a < b for a, b in pairwise(bounds)):
         raise _Refused("bounds that do not ascend")
 
