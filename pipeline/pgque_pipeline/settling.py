@@ -57,13 +57,18 @@ def _settle(
     for batch in batches:
         for number in batch.column("id").to_pylist():
             day, part = jobs[number]
-            mine = partial(_read, part=part, parts=day.parts)
-            found = settled(mine((*day.fresh, *day.points), ARROW_POINTS))
-            told = mine(day.fresh, ARROW_IDENTITY, only=pc.field("metric").is_valid())
-            named = series(found, pa.concat_tables([told, mine(day.series, ARROW_IDENTITY)]))
-            for table, folder in ((found, points_folder), (named, series_folder)):
-                _write(table, folder / f"date={day.day}", part)
+            settle_part(day, part, points_folder, series_folder)
         yield batch
+
+
+def settle_part(day: Day, part: int, points_folder: Path, series_folder: Path) -> None:
+    """Write one part of a day below two folders; of a part that no series falls into, files without rows."""
+    mine = partial(_read, part=part, parts=day.parts)
+    found = settled(mine((*day.fresh, *day.points), ARROW_POINTS))
+    told = mine(day.fresh, ARROW_IDENTITY, only=pc.field("metric").is_valid())
+    named = series(found, pa.concat_tables([told, mine(day.series, ARROW_IDENTITY)]))
+    for table, folder in ((found, points_folder), (named, series_folder)):
+        _write(table, folder / f"date={day.day}", part)
 
 
 def settled(rows: pa.Table) -> pa.Table:
@@ -95,8 +100,8 @@ def _by_buckets(ordered: pa.Table, first: np.ndarray[Any, Any]) -> np.ndarray[An
 def series(points: pa.Table, told: pa.Table) -> pa.Table:
     """A row for each series of a day's settled points; `told` says what they are about, some twice."""
     ids = points.column("series_id").to_numpy()
-    first = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]]))
-    last = np.append(first[1:], len(ids)) - 1
+    first = np.flatnonzero(np.concatenate([[len(ids) > 0], ids[1:] != ids[:-1]]))
+    last = np.append(first, len(ids))[1:] - 1
     # Of units that differ one has to be chosen, the same one whatever comes first.
     keyed = told.append_column("unit_or_none", pc.fill_null(told.column("unit"), ""))
     ordered = told.take(
@@ -118,12 +123,13 @@ def series(points: pa.Table, told: pa.Table) -> pa.Table:
 def _read(
     folders: Sequence[Path], schema: pa.Schema, *, part: int, parts: int, only: pc.Expression | None = None
 ) -> pa.Table:
-    files = [file for folder in folders for file in sorted(folder.glob("*.parquet"))]
-    tables = [pq.read_table(file, schema=schema, filters=only, partitioning=None) for file in files]
-    table = pa.concat_tables([schema.empty_table(), *tables])
-    if parts > 1:
-        table = table.filter(pa.array(table.column("series_id").to_numpy() % parts == part))
-    return table
+    tables = [schema.empty_table()]
+    for file in (file for folder in folders for file in sorted(folder.glob("*.parquet"))):
+        table = pq.read_table(file, schema=schema, filters=only, partitioning=None)
+        if parts > 1:  # before the next file: a day may be larger than the memory
+            table = table.filter(pa.array(table.column("series_id").to_numpy() % parts == part))
+        tables.append(table)
+    return pa.concat_tables(tables)
 
 
 def _write(table: pa.Table, folder: Path, part: int) -> None:
