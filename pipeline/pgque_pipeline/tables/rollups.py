@@ -16,6 +16,8 @@ from pgque_pipeline.schemas import ROLLUP_1M
 # Over a longer silence nobody can say when a counter grew. A day's rows need the day before, no more.
 MAX_STEP_SECONDS = 86400
 
+# Marks that a series has ended tell nothing of where it stood.
+_KNOWN = "value is not null or count is not null"
 _KEY = ("date", "series_id", "window_start")
 _GROWTH = ("increase", "resets", "covered_seconds", "sum_increase")
 
@@ -26,8 +28,8 @@ def rollup_1m(points: DataFrame, before: DataFrame | None = None, *, parts: int 
     They only tell where counters and histograms stood. Rows come spread as they are to be written: each day
     in so many parts.
     """
-    known = points.where("value is not null or count is not null")
-    stood = _stood(known if before is None else known.unionByName(before))
+    known = points.where(_KNOWN)
+    stood = _stood(known if before is None else known.unionByName(before.where(_KNOWN)))
     counting = known.where("temporality is not null").withColumn("own", sf.lit(True))
     counting = counting.unionByName(stood.withColumn("own", sf.lit(False)))
     gauges = _spread(known.where("temporality is null"), parts)
