@@ -25,6 +25,8 @@ _LENGTH = struct.Struct(">I")
 # Names by which Spark's reader would unpack a file itself, and those that it could take for a pattern.
 _PACKED_NAMES = (".gz", ".zst", ".bz2", ".lz4", ".snappy", ".deflate", ".zstd")
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9_./=@,+-]+")
+# Files that Spark's reader would pass over without a word.
+_PASSED_OVER = re.compile(r"_.*|.*\._COPYING_")
 # What reading a packed file may end with.
 UNREADABLE = (OSError, EOFError, zlib.error)
 TEXTS = "file string, line binary"
@@ -46,7 +48,9 @@ def lines(spark: SparkSession, files: Sequence[Path]) -> DataFrame:
 
 def needs_python(path: Path) -> bool:
     """Whether the file is packed, by its first bytes, or has a name that Spark's reader would misread."""
-    if not _PLAIN_PATH.fullmatch(str(path)) or path.suffix.lower() in _PACKED_NAMES:
+    if not _PLAIN_PATH.fullmatch(str(path)) or _PASSED_OVER.fullmatch(path.name):
+        return True
+    if path.suffix.lower() in _PACKED_NAMES:
         return True
     with path.open("rb") as file:
         head = file.read(8)

@@ -146,7 +146,7 @@ def framed(*messages: bytes) -> bytes:
 
 
 def test_files_are_read_however_they_are_packed_and_named(spark: SparkSession, tmp_path: Path) -> None:
-    texts = [gauge(TS + i, asDouble=float(i)).encode() for i in range(12)]
+    texts = [gauge(TS + i, asDouble=float(i)).encode() for i in range(14)]
     contents = {
         "plain.json": texts[0] + b"\n" + texts[1],
         "weird [name] {a,b} *+%20é.json": texts[2] + b"\n",
@@ -157,6 +157,8 @@ def test_files_are_read_however_they_are_packed_and_named(spark: SparkSession, t
         "plain-after-all.gz": texts[10] + b"\r\n",
         "empty.json": b"",
         "sub+folder/plain.json": texts[11],
+        "_plain.json": texts[12],
+        "plain._COPYING_": texts[13],
     }
     for name, content in contents.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -166,7 +168,7 @@ def test_files_are_read_however_they_are_packed_and_named(spark: SparkSession, t
     assert {row["file"] for row in compare.rows(lines.select("file"))} == {
         str(tmp_path / name) for name in contents if name != "empty.json"
     }
-    assert sorted(row["value"] for row in compare.rows(points.usable(flat))) == [float(i) for i in range(12)]
+    assert sorted(row["value"] for row in compare.rows(points.usable(flat))) == [float(i) for i in range(14)]
     assert compare.rows(points.rejected(flat)) == []
 
 
