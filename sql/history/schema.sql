@@ -5,14 +5,17 @@
 -- would stay his, and he could put others in their place later on.
 do $$
 declare
-    stranger text := (
+    stranger text;
+begin
+    -- Only one at a time: two that make the schema at once would get into each other's way.
+    perform pg_advisory_xact_lock(hashtext('{pack} install'));
+    stranger := (
         select r.rolname
         from pg_namespace as n
         join pg_roles as r on r.oid = n.nspowner
         join pg_database as d on d.datname = current_database()
         where n.nspname = '{pack}' and not (r.rolsuper or r.oid = d.datdba or r.rolname = current_user)
     );
-begin
     if stranger is not null then
         raise exception 'schema {pack} belongs to %', stranger
             using errcode = 'insufficient_privilege',

@@ -254,6 +254,20 @@ def test_two_at_once_come_out_as_one(database: Database, server: Connection, tmp
         assert (medians, len(held(server, "baseline"))) in (({10}, 50), ({20}, 50))
 
 
+def test_the_first_two_at_once_make_the_tables(
+    database: Database, server: Connection, tmp_path: Path
+) -> None:
+    warehouses = [
+        small_warehouse(tmp_path / str(value), as_of=AS_OF, baselines=[band(APP, value)])
+        for value in (10, 20)
+    ]
+    for _ in range(3):
+        server.execute("drop schema if exists queue_history cascade")
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda one: send(one, database), warehouses))
+        assert len(held(server, "baseline")) == 1
+
+
 # --- what stands in the way ----------------------------------------------------------------------
 
 
