@@ -26,9 +26,9 @@ MEANING: Mapping[str, str] = {
     "spark.sql.execution.arrow.maxBytesPerBatch": "16m",
 }
 
-# A run of minutes: room for the code of many plans, and the slower of Java's compilers only for what is called
-# ten times as often as Java would have it, since it took half of a short run. Which collector is at work is
-# left to the user: two that are asked for keep Java from starting.
+# A run of minutes: room for the code of many plans, and the slower of Java's compilers only for what is
+# called ten times as often as Java would have it, since it took half of a short run. Which collector is at
+# work is left to the user: two that are asked for keep Java from starting.
 _JAVA_OPTIONS = (
     "-XX:ReservedCodeCacheSize=256m",
     "-XX:Tier4InvocationThreshold=50000",
