@@ -31,7 +31,7 @@ def test_version_and_help(run: Run) -> None:
 
 def test_a_command_loads_nothing_of_the_others() -> None:
     code = (
-        "import sys, pgque_exporter.cli as c; c._parser(['check']); "
+        "import sys; from pgque_exporter import cli, command_line as c; c.parser_of(cli.PROGRAM, ['check']); "
         "print('uvicorn' in sys.modules, 'grpc' in sys.modules)"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

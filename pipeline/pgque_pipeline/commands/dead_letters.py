@@ -10,16 +10,9 @@ from pgque_exporter.commands.options import expand, redactor
 from pgque_exporter.config import TargetConfig, load_file
 from pgque_exporter.config_targets import is_name
 from pgque_exporter.errors import UserError
-from pgque_pipeline.commands.options import (
-    add_spark_options,
-    add_warehouse_options,
-    destination,
-    quiet_spark,
-)
+from pgque_pipeline.commands.opening import spark_for, warehouse_to_write
+from pgque_pipeline.commands.options import add_spark_options, add_warehouse_options, destination
 from pgque_pipeline.dead_letters import look
-from pgque_pipeline.session import open_session
-from pgque_pipeline.warehouse.lock import only_run
-from pgque_pipeline.warehouse.store import open_warehouse
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -45,15 +38,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def execute(arguments: argparse.Namespace) -> int:
     """Do it; the exit code."""
     targets, failures = _targets(arguments)
-    warehouse = open_warehouse(arguments.warehouse.resolve(), create=True)
-    with only_run(warehouse.root):
-        pass
-    quiet_spark(arguments)
-    spark = open_session(master=arguments.master, memory=arguments.memory)
-    try:
+    warehouse = warehouse_to_write(arguments)
+    with spark_for(arguments) as spark:
         seen = look(spark, warehouse, targets)
-    finally:
-        spark.stop()
     for name, failure in [*failures, *seen.failures]:
         print(f"pgque-pipeline: warning: {name}: {failure}", file=sys.stderr)
     read = len(targets) - len(seen.failures)

@@ -11,13 +11,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pgque_exporter.errors import UserError
-from pgque_pipeline.commands.options import add_spark_options, count, quiet_spark
+from pgque_pipeline.commands.opening import spark_for
+from pgque_pipeline.commands.options import add_spark_options, count
 from pgque_pipeline.demo.history import SEED, round_down, write_history
 from pgque_pipeline.progress import Progress
 from pgque_pipeline.report.words import counted
 from pgque_pipeline.report.write import write_report
 from pgque_pipeline.run import Request, run
-from pgque_pipeline.session import open_session
 from pgque_pipeline.settings import Settings
 from pgque_pipeline.warehouse.store import open_warehouse
 
@@ -56,29 +56,27 @@ def execute(arguments: argparse.Namespace) -> int:
     if not arguments.days:
         raise UserError("--days has to be 1 or more")
     _clear(folder)
-    quiet_spark(arguments)
     days = counted(arguments.days, "day")
     progress = Progress(quiet=arguments.quiet)
     # Before anything is generated: without a Java there is no point in it.
-    spark = open_session(master=arguments.master, memory=arguments.memory)
-    try:
-        points = write_history(
-            folder / _ARCHIVE,
-            end=round_down(datetime.now(UTC), _STEP),
-            days=arguments.days,
-            seed=arguments.seed,
-            step=_STEP,
-            progress=lambda share: progress.step("generating", share, days),
-        )
-        warehouse = open_warehouse(folder / _WAREHOUSE, create=True)
-        settings = Settings(max_gap=_MAX_GAP)
-        request = Request(inputs=[folder / _ARCHIVE], settings=settings, now=datetime.now(UTC))
-        run(spark, warehouse, request, progress)
-        progress.step("writing the report", 1, "")
-        write_report(spark, open_warehouse(warehouse.root, create=False), folder / _REPORT, days=DAYS)
-    finally:
-        progress.end()
-        spark.stop()
+    with spark_for(arguments) as spark:
+        try:
+            points = write_history(
+                folder / _ARCHIVE,
+                end=round_down(datetime.now(UTC), _STEP),
+                days=arguments.days,
+                seed=arguments.seed,
+                step=_STEP,
+                progress=lambda share: progress.step("generating", share, days),
+            )
+            warehouse = open_warehouse(folder / _WAREHOUSE, create=True)
+            settings = Settings(max_gap=_MAX_GAP)
+            request = Request(inputs=[folder / _ARCHIVE], settings=settings, now=datetime.now(UTC))
+            run(spark, warehouse, request, progress)
+            progress.step("writing the report", 1, "")
+            write_report(spark, open_warehouse(warehouse.root, create=False), folder / _REPORT, days=DAYS)
+        finally:
+            progress.end()
     page = folder / _REPORT
     print(f"{points:,} generated points of {days}, in tables and as a page:")
     print(f"  Report  {page}")

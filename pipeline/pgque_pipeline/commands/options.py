@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import math
 import os
 from datetime import date
@@ -60,12 +59,6 @@ def settings(arguments: argparse.Namespace) -> Settings:
     return Settings(
         time_zone=arguments.time_zone, watermark_days=arguments.watermark, max_gap=arguments.max_gap
     )
-
-
-def quiet_spark(arguments: argparse.Namespace) -> None:
-    """Leave out what Spark would log of mistakes that are told in one line; not with --debug."""
-    if not arguments.debug:
-        logging.getLogger("SQLQueryContextLogger").disabled = True
 
 
 def destination(dsn: str, option: str) -> TargetConfig:

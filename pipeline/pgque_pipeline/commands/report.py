@@ -6,9 +6,9 @@ import argparse
 from pathlib import Path
 
 from pgque_exporter.errors import UserError
-from pgque_pipeline.commands.options import add_spark_options, add_warehouse_options, quiet_spark
+from pgque_pipeline.commands.opening import spark_for
+from pgque_pipeline.commands.options import add_spark_options, add_warehouse_options
 from pgque_pipeline.report.write import WINDOW_DAYS, require_folder, write_report
-from pgque_pipeline.session import open_session
 from pgque_pipeline.warehouse.store import open_warehouse
 
 
@@ -34,13 +34,12 @@ def execute(arguments: argparse.Namespace) -> int:
     """Do it; the exit code."""
     require_folder(arguments.output)
     warehouse = open_warehouse(arguments.warehouse.resolve(), create=False)
-    quiet_spark(arguments)
-    spark = open_session(master=arguments.master, memory=arguments.memory)
-    try:
-        write_report(spark, warehouse, arguments.output, days=arguments.days)
-    except OSError as error:
-        raise UserError(f"can't write the report: {error.strerror}", where=str(arguments.output)) from None
-    finally:
-        spark.stop()
+    with spark_for(arguments) as spark:
+        try:
+            write_report(spark, warehouse, arguments.output, days=arguments.days)
+        except OSError as error:
+            raise UserError(
+                f"can't write the report: {error.strerror}", where=str(arguments.output)
+            ) from None
     print(arguments.output)
     return 0

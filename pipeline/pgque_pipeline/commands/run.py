@@ -6,6 +6,7 @@ import argparse
 from datetime import UTC, datetime
 
 from pgque_exporter.errors import UserError
+from pgque_pipeline.commands.opening import spark_for, warehouse_to_write
 from pgque_pipeline.commands.options import (
     add_input_options,
     add_settings_options,
@@ -13,7 +14,6 @@ from pgque_pipeline.commands.options import (
     add_warehouse_options,
     day,
     destination,
-    quiet_spark,
     settings,
 )
 from pgque_pipeline.commands.publish import report
@@ -21,8 +21,6 @@ from pgque_pipeline.inputs import input_files
 from pgque_pipeline.progress import Progress
 from pgque_pipeline.publishing import publish
 from pgque_pipeline.run import Request, run
-from pgque_pipeline.session import open_session
-from pgque_pipeline.warehouse.lock import only_run
 from pgque_pipeline.warehouse.store import open_warehouse
 
 
@@ -56,11 +54,7 @@ def execute(arguments: argparse.Namespace) -> int:
     target = destination(arguments.publish_to, "--publish-to") if arguments.publish_to is not None else None
     # What is wrong shall show at once, not after the seconds that Spark takes to start.
     input_files(arguments.input)
-    warehouse = open_warehouse(arguments.warehouse.resolve(), create=True)
-    with only_run(warehouse.root):
-        pass
-    quiet_spark(arguments)
-    spark = open_session(master=arguments.master, memory=arguments.memory)
+    warehouse = warehouse_to_write(arguments)
     progress = Progress(quiet=arguments.quiet)
     request = Request(
         inputs=arguments.input,
@@ -69,11 +63,11 @@ def execute(arguments: argparse.Namespace) -> int:
         begin=arguments.begin,
         end=arguments.end,
     )
-    try:
-        summary = run(spark, warehouse, request, progress)
-    finally:
-        progress.end()
-        spark.stop()
+    with spark_for(arguments) as spark:
+        try:
+            summary = run(spark, warehouse, request, progress)
+        finally:
+            progress.end()
     print(
         f"{summary.files:,} files read, {summary.points:,} points taken, {summary.refused:,} refused, "
         f"{summary.days:,} days made"

@@ -9,20 +9,17 @@ import sys
 from types import FrameType
 
 from pgque_exporter.errors import UserError
+from pgque_pipeline.commands.opening import start_spark, warehouse_to_write
 from pgque_pipeline.commands.options import (
     add_input_options,
     add_settings_options,
     add_spark_options,
     add_warehouse_options,
-    quiet_spark,
     seconds,
     settings,
 )
 from pgque_pipeline.progress import Progress
-from pgque_pipeline.session import open_session
 from pgque_pipeline.stream import Stop, StreamRequest, stream
-from pgque_pipeline.warehouse.lock import only_run
-from pgque_pipeline.warehouse.store import open_warehouse
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -57,10 +54,7 @@ def execute(arguments: argparse.Namespace) -> int:
     for place in arguments.input:
         if not place.exists():
             raise UserError("there is no such file or folder", where=str(place))
-    warehouse = open_warehouse(arguments.warehouse.resolve(), create=True)
-    with only_run(warehouse.root):
-        pass
-    quiet_spark(arguments)
+    warehouse = warehouse_to_write(arguments)
     stop = Stop()
     started = False
 
@@ -74,7 +68,7 @@ def execute(arguments: argparse.Namespace) -> int:
     try:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, end)
-        spark = open_session(master=arguments.master, memory=arguments.memory)
+        spark = start_spark(arguments)
         for number in (signal.SIGTERM, signal.SIGINT):  # Spark takes Ctrl-C for itself
             signal.signal(number, end)
         started = True
