@@ -44,6 +44,9 @@ _TEXT_LIMIT = 4096
 _KNOWN_LIMIT = 100_000  # label sets and times that are remembered
 _KINDS = ("gauge", "sum", "histogram", "exponentialHistogram", "summary")
 
+# Of the 64 bits of a series' id; those before them are its entity's.
+BITS_OF_SERIES = 40
+
 _ATTRIBUTES, _END = b'"attributes":[', b"}}]"
 
 _LATE = "too late: older than the watermark"
@@ -385,9 +388,12 @@ def _identity(metric: _Metric, given: Mapping[str, str], bounds: tuple[float, ..
     rest = {name: value for name, value in around.items() if name not in given}
     rest |= {name: value for name, value in given.items() if name not in _TAKEN}
     labels, attributes = tuple(found.values()), tuple(sorted(rest.items()))
+    entity_id = _hash(labels[:4], attributes)
+    own = _hash(metric.name, metric.kind, labels, attributes, bounds)
     return Identity(
-        series_id=_hash(metric.name, metric.kind, labels, attributes, bounds),
-        entity_id=_hash(labels[:4], attributes),
+        # In the order of ids all of an entity is together.
+        series_id=(entity_id >> BITS_OF_SERIES << BITS_OF_SERIES) + own % 2**BITS_OF_SERIES,
+        entity_id=entity_id,
         metric=metric.name,
         kind=metric.kind,
         unit=metric.unit,

@@ -14,23 +14,17 @@ from datetime import date, datetime, timedelta
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sf
 
-from pgque_pipeline import intake, reading, schemas, settling
+from pgque_pipeline import daily, intake, reading, schemas, settling
 from pgque_pipeline.inputs import input_files, refuse_own_files, without_vanished
 from pgque_pipeline.progress import Progress
 from pgque_pipeline.schemas import POINTS, QUARANTINE, Table
 from pgque_pipeline.settings import Settings
 from pgque_pipeline.tables import (
     baselines,
-    flow,
     forecast,
-    health,
     incidents,
-    latency,
-    rollups,
     series,
-    sli,
     slo,
 )
 from pgque_pipeline.warehouse.lock import only_run
@@ -47,8 +41,6 @@ _PACKED = 40
 # Small tables cost little but the wait: some are made side by side.
 _SIDE_BY_SIDE = 3
 _SETTLED = (POINTS, schemas.SERIES)
-# Tables whose rows come spread as they are to be written.
-_SPREAD = (schemas.ROLLUP_1M,)
 
 
 @dataclass(frozen=True)
@@ -254,38 +246,18 @@ def _make_chunk(spark: SparkSession, warehouse: Warehouse, settings: Settings, d
     made: dict[Table, dict[date, str]] = {
         table: {day: settled.days[table.name][day] for day in days} for table in _SETTLED
     }
-    parts = _parts(max(map(warehouse.size, made[POINTS].values())) * _PACKED)
-
-    def read(table: Table) -> DataFrame:
-        return warehouse.read_folders(spark, table, [made[table][day] for day in sorted(made[table])])
-
-    def make(*tables: tuple[Table, Callable[[], DataFrame]]) -> None:
-        with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
-            written = [(table, pool.submit(_write, warehouse, table, rows, parts)) for table, rows in tables]
-            made.update((table, result.result()) for table, result in written)
-
-    before = sorted({day - intake.ONE_DAY for day in days} - {*days})
-    stood = warehouse.read(spark, POINTS, before)
-    make(
-        (schemas.ROLLUP_1M, lambda: rollups.rollup_1m(read(POINTS), stood, parts=parts)),
-        (
-            schemas.HEALTH,
-            lambda: health.health(read(POINTS), read(schemas.SERIES), settings.max_gap),
-        ),
-    )
-    make((schemas.ROLLUP_1H, lambda: rollups.merged(read(schemas.ROLLUP_1M), "hour")))
-    make(
-        (schemas.ROLLUP_1D, lambda: rollups.merged(read(schemas.ROLLUP_1H), "day")),
-        (schemas.FLOW, lambda: flow.flow(read(schemas.ROLLUP_1H), read(schemas.SERIES))),
-        (
-            schemas.LATENCY,
-            lambda: latency.latency(read(POINTS), read(schemas.ROLLUP_1H), read(schemas.SERIES)),
-        ),
-        (
-            schemas.SLI,
-            lambda: sli.sli(read(POINTS), read(schemas.ROLLUP_1H), read(schemas.SERIES), settings.objectives),
-        ),
-    )
+    points = {**warehouse.manifest.days.get(POINTS.name, {}), **made[POINTS]}
+    jobs = [
+        daily.Day(
+            day,
+            points=warehouse.paths([points[day]]),
+            series=warehouse.paths([made[schemas.SERIES][day]]),
+            before=warehouse.paths(filter(None, [points.get(day - intake.ONE_DAY)])),
+            parts=_parts(warehouse.size(points[day]) * _PACKED),
+        )
+        for day in days
+    ]
+    made |= warehouse.write_daily(spark, jobs, settings)
     warehouse.change(lambda current: _with_made(current, settled, made, days))
 
 
@@ -310,14 +282,6 @@ def _with_made(
         pending=current.pending - done | again,
         stale=True,
     )
-
-
-def _write(warehouse: Warehouse, table: Table, rows: Callable[[], DataFrame], parts: int) -> dict[date, str]:
-    first, second = table.columns[1:3]
-    found = rows()
-    if table not in _SPREAD:
-        found = found.repartition("date", sf.expr(f"pmod(xxhash64({first}), {parts})"))
-    return warehouse.write_days(table, found.sortWithinPartitions("date", first, second))
 
 
 def _write_whole(warehouse: Warehouse, table: Table, rows: Callable[[], DataFrame]) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.types import DataType, StructField, StructType
@@ -49,9 +50,26 @@ class Table:
         """The columns as a Spark schema."""
         return StructType([StructField(field.name, DataType.fromDDL(field.type)) for field in self.fields])
 
+    @property
+    def stored(self) -> pa.Schema:
+        """What a file of the table holds: all columns but the day, which is in the folder's name."""
+        return pa.schema([(field.name, _ARROW[field.type]) for field in self.fields if field.name != "date"])
+
     def shaped(self, rows: DataFrame) -> DataFrame:
         """`rows` with exactly this table's columns, in their order and of their types."""
         return rows.select(*(_typed(field) for field in self.fields))
+
+
+_ARROW: Mapping[str, pa.DataType] = {
+    "bigint": pa.int64(),
+    "int": pa.int32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "array<double>": pa.list_(pa.float64()),
+    "array<bigint>": pa.list_(pa.int64()),
+    "map<string,string>": pa.map_(pa.string(), pa.string()),
+}
 
 
 def _typed(field: Field) -> Column:

@@ -13,23 +13,16 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from pgque_pipeline.progress import Progress
+from pgque_pipeline.run import Request, run
+from pgque_pipeline.schemas import TABLES
 from pgque_pipeline.tables import baselines as baselines_table
-from pgque_pipeline.tables import (
-    flow,
-    forecast,
-    health,
-    incidents,
-    latency,
-    rollups,
-    series,
-    sli,
-    slo,
-)
+from pgque_pipeline.tables import series
+from pgque_pipeline.warehouse.store import open_warehouse
 from tests.pipeline import compare, oracle
 from tests.pipeline import otlp_lines as otlp
 from tests.pipeline.conftest import COMPILED, INTERPRETED
 from tests.pipeline.history import HOUR, SECOND, history
-from tests.pipeline.intake import points_and_series
 from tests.pipeline.truth import KEYS, SETTINGS, Tables, difference, truth
 
 HISTORIES = int(os.environ.get("PGQUE_PIPELINE_HISTORIES", "12"))
@@ -82,23 +75,11 @@ def both(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 def _from_spark(spark: SparkSession, file: Path) -> dict[str, DataFrame]:
-    all_points, all_series = points_and_series(spark, file.parent / "warehouse", [file], NOW)
-    found = {"points": all_points, "series": all_series}
-    found["rollup_1m"] = rollups.rollup_1m(found["points"]).cache()
-    found["rollup_1h"] = rollups.merged(found["rollup_1m"], "hour").cache()
-    found["rollup_1d"] = rollups.merged(found["rollup_1h"], "day")
-    found["flow"] = flow.flow(found["rollup_1h"], found["series"])
-    found["latency"] = latency.latency(found["points"], found["rollup_1h"], found["series"])
-    found["health"] = health.health(found["points"], found["series"], SETTINGS.max_gap).cache()
-    found["incidents"] = incidents.incidents(found["health"], SETTINGS.max_gap)
-    found["sli"] = sli.sli(found["points"], found["rollup_1h"], found["series"], SETTINGS.objectives).cache()
-    found["slo"] = slo.slo(found["sli"], SETTINGS.objectives)
-    latest = series.latest(found["series"])
-    found["baselines"] = baselines_table.baselines(
-        found["rollup_1h"], latest, time_zone=SETTINGS.time_zone, weeks=SETTINGS.baseline_weeks
-    )
-    found["forecast"] = forecast.forecast(found["rollup_1m"], latest, hours=SETTINGS.trend_hours)
-    return found
+    warehouse = open_warehouse(file.parent / "warehouse", create=True)
+    request = Request(inputs=[file], settings=SETTINGS, now=NOW)
+    run(spark, warehouse, request, Progress(quiet=True))
+    made = open_warehouse(warehouse.root, create=False)
+    return {name: made.read(spark, TABLES[name]) for name in KEYS}
 
 
 @pytest.mark.parametrize("table", KEYS)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pgque_pipeline import settling
+from pgque_pipeline.parts import Part
 from pgque_pipeline.tables.points import ARROW_IDENTITY, ARROW_POINTS
 
 DAY = date(2026, 7, 1)
@@ -23,7 +24,7 @@ def test_a_part_that_no_series_falls_into_is_empty(tmp_path: Path) -> None:
     fresh.mkdir()
     pq.write_table(pa.Table.from_pylist([row], schema=schema), fresh / "one.parquet")
     for part in range(3):
-        settling.settle_part(settling.Day(DAY, [fresh], [], [], 3), part, points, series)
+        settling.settle_part(settling.Day(DAY, [fresh], [], [], 3), Part(part, 3), points, series)
     found, named = (
         [len(pq.read_table(file, partitioning=None)) for file in sorted(folder.glob("*/*.parquet"))]
         for folder in (points, series)

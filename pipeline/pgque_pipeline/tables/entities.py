@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
+
+from pgque_pipeline.tables.runs import Array, integers
 
 # Columns that every table of entities has of them.
 COLUMNS = ("entity_id", "engine", "database", "queue", "consumer", "attributes")
@@ -11,10 +17,12 @@ COLUMNS = ("entity_id", "engine", "database", "queue", "consumer", "attributes")
 ENTITY = ("entity_id", "engine", "database", "queue", "consumer", "entries")
 
 
-def labelled(rows: DataFrame, series: DataFrame) -> DataFrame:
-    """Rows with `date` and `entity_id`, and the other columns of their entity from `series` of these days."""
-    entities = series.dropDuplicates(["date", "entity_id"]).select("date", *COLUMNS)
-    return rows.join(entities, ["date", "entity_id"])
+def labels(entity_id: Array, series: pa.Table) -> dict[str, pa.ChunkedArray[Any]]:
+    """All columns of these entities, by name, from the series of the day."""
+    known = integers(series, "entity_id")
+    order = np.argsort(known, kind="stable")
+    found = series.select(COLUMNS).take(pa.array(order[np.searchsorted(known[order], entity_id)]))
+    return dict(zip(COLUMNS, found.columns, strict=True))
 
 
 def with_entries(rows: DataFrame) -> DataFrame:

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as sf
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from pgque_pipeline.schemas import FLOW, FLOWS
-from pgque_pipeline.tables.entities import ENTITY, with_attributes, with_entries
+from pgque_pipeline.tables.entities import labels
+from pgque_pipeline.tables.runs import Runs, floats, integers, is_one_of, of_series, table
 
 
-def flow(rollup_1h: DataFrame, series: DataFrame) -> DataFrame:
+def flow(rollup_1h: pa.Table, series: pa.Table) -> pa.Table:
     """From a day's rollup by hour and its series."""
-    wanted = with_entries(series.where(sf.col("metric").isin(*FLOWS.values())))
-    rows = rollup_1h.select("date", "series_id", "window_start", "increase", "covered_seconds").join(
-        wanted.select("date", "series_id", "metric", *ENTITY), ["date", "series_id"]
-    )
-    amounts = []
+    counters = series.filter(pa.array(is_one_of(series.column("metric"), *FLOWS.values())))
+    rows, place = of_series(rollup_1h.filter(pc.field("increase").is_valid()), counters)
+    entity_id, hour = integers(counters, "entity_id")[place], integers(rows, "window_start")
+    order = np.lexsort([entity_id, hour])
+    runs = Runs(hour[order], entity_id[order])
+    increase, covered = (floats(rows, name)[order] for name in ("increase", "covered_seconds"))
+    first = order[runs.first]
+    found: dict[str, Any] = {"window_start": hour[first], **labels(entity_id[first], counters)}
     for name, metric in FLOWS.items():
-        of_metric = sf.col("metric") == metric
-        amount = sf.sum(sf.when(of_metric, sf.col("increase")))
-        amounts += [
-            amount.alias(name),
-            # Growth of no known time (differences without a start) has no rate.
-            sf.try_divide(
-                sf.sum(sf.when(of_metric & sf.col("covered_seconds").isNotNull(), sf.col("increase"))),
-                sf.sum(sf.when(of_metric, sf.col("covered_seconds"))),
-            ).alias(f"{name}_per_second"),
-        ]
-    found = rows.where("increase is not null").groupBy("date", "window_start", *ENTITY).agg(*amounts)
-    return FLOW.shaped(with_attributes(found))
+        mine = is_one_of(counters.column("metric"), metric)[place][order]
+        found[name] = runs.total(np.where(mine, increase, np.nan))
+        # Growth of no known time (differences without a start) has no rate.
+        timed = mine & ~np.isnan(covered)
+        seconds = runs.total(np.where(timed, covered, np.nan))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            rate = runs.total(np.where(timed, increase, np.nan)) / seconds
+        found[f"{name}_per_second"] = np.where(seconds == 0, np.nan, rate)
+    return table(FLOW.stored, found)

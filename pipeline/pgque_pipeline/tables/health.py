@@ -2,53 +2,64 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as sf
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from pgque_pipeline.schemas import HEALTH
-from pgque_pipeline.tables.entities import labelled
+from pgque_pipeline.tables.entities import labels
+from pgque_pipeline.tables.runs import Array, Runs, integers, is_one_of, of_series, table
 
 METRIC = "pgque.queue.health_state"
 # From harmless to bad; of several states at a time the worst counts.
 STATES = ("ok", "unknown", "warning", "critical")
 
 
-def health(points: DataFrame, series: DataFrame, max_gap: int) -> DataFrame:
+def health(points: pa.Table, series: pa.Table, max_gap: int) -> pa.Table:
     """From a day's points and series.
 
     After `max_gap` seconds without a sample nothing is known of a state.
     """
-    check = ("date", "entity_id", "check")
-    states = series.where((sf.col("metric") == METRIC) & sf.col("state").isin(*STATES))
-    samples = (
-        points.where("value = 1")
-        .join(states.select(*check, "series_id", _rank().alias("rank")), ["date", "series_id"])
-        .groupBy(*check, "ts")
-        .agg(sf.max("rank").alias("rank"))
+    states = series.filter(
+        pa.array(is_one_of(series.column("metric"), METRIC) & is_one_of(series.column("state"), *STATES))
     )
-    in_turn = Window.partitionBy(*check).orderBy("ts")
-    turns = (
-        samples.withColumn("before", sf.lag(sf.struct("ts", "rank")).over(in_turn))
-        .withColumn("after", sf.lead("ts").over(in_turn))
-        .withColumn(
-            "new", sf.expr(f"before is null or before.rank <> rank or {_gap('before.ts', 'ts')} > {max_gap}")
-        )
-        .withColumn("turn", sf.count(sf.when(sf.col("new"), 1)).over(in_turn))
-        .groupBy(*check, "turn", "rank")
-        .agg(
-            sf.min("ts").alias("started"),
-            sf.max(sf.expr(f"if({_gap('ts', 'after')} <= {max_gap}, after, ts)")).alias("ended"),
-            sf.count("*").alias("samples"),
-        )
+    check, first_of_check = _checks(states)
+    samples, place = of_series(
+        points.select(["series_id", "ts", "value"]).filter(pc.field("value") == 1), states
     )
-    names = sf.array(*(sf.lit(state) for state in STATES))
-    named = turns.withColumn("state", sf.get(names, sf.col("rank")))
-    return HEALTH.shaped(labelled(named, states))
+    rank = pc.index_in(states.column("state"), pa.array(STATES)).to_numpy()
+    of, ts, worst = _worst(check[place], integers(samples, "ts"), rank[place])
+
+    near = np.zeros(len(ts), bool)
+    near[1:] = (of[1:] == of[:-1]) & (ts[1:] - ts[:-1] <= max_gap * 1_000_000)
+    turns = Runs(of, np.cumsum(~near), worst)
+    following = np.minimum(turns.last + 1, len(ts) - 1)
+    seen_next = (turns.last + 1 < len(ts)) & near[following]
+    mine = first_of_check[of[turns.first]]
+    return table(
+        HEALTH.stored,
+        {
+            **labels(integers(states, "entity_id")[mine], states),
+            "check": states.column("check").take(pa.array(mine)),
+            "state": pa.array(STATES).take(pa.array(worst[turns.first])),
+            "started": ts[turns.first],
+            "ended": np.where(seen_next, ts[following], ts[turns.last]),
+            "samples": turns.lengths,
+        },
+    )
 
 
-def _rank() -> Column:
-    return sf.array_position(sf.array(*(sf.lit(state) for state in STATES)), sf.col("state")).cast("int") - 1
+def _checks(states: pa.Table) -> tuple[Array, Array]:
+    """The number of each series' check, and of each check a series; in the order of entities."""
+    name = states.column("check").combine_chunks().dictionary_encode("encode").indices.to_numpy()
+    keys = np.stack([integers(states, "entity_id"), name.astype(np.int64)])
+    _, first, number = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+    return number.reshape(-1), first
 
 
-def _gap(earlier: str, later: str) -> str:
-    return f"(unix_micros({later}) - unix_micros({earlier})) / 1e6"
+def _worst(check: Array, ts: Array, rank: Array) -> tuple[Array, Array, Array]:
+    """The samples of each check in turn, and the worst state of each."""
+    order = np.lexsort([rank, ts, check])
+    check, ts, rank = check[order], ts[order], rank[order]
+    last = Runs(check, ts).last
+    return check[last], ts[last], rank[last]

@@ -11,7 +11,9 @@ from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as sf
 
@@ -22,6 +24,13 @@ _FUTURE = timedelta(days=1)
 _ONE_DAY = timedelta(days=1)
 # Points of a batch on the way from Python to Spark.
 _BATCH = 50_000
+
+# Of points of a series and a time the first in this order stays: that of the largest value.
+_ORDER = [
+    ("series_id", "ascending"),
+    ("ts", "ascending"),
+    *((name, "descending") for name in ("value", "count", "start", "sum", "temporality")),
+]
 
 Days = tuple[date | None, date | None]
 
@@ -109,6 +118,35 @@ def deduplicated(rows: DataFrame, buckets: int) -> DataFrame:
     best = Window.partitionBy(*key).orderBy(*order)
     spread = rows.withColumn("bucket", sf.expr(f"pmod(series_id, {buckets})")).repartition("date", "bucket")
     return POINTS.shaped(spread.withColumn("rank", sf.row_number().over(best)).where("rank = 1"))
+
+
+# --- each point once -----------------------------------------------------------------------------
+
+
+def settled(rows: pa.Table) -> pa.Table:
+    """Each point once, by series and time. Of points that differ the one of the largest value stays."""
+    keys = [rows.column(name).to_numpy() for name in ("ts", "series_id")]
+    order = np.lexsort([keys[0].astype(np.int64), keys[1]])
+    time, series_id = (key[order] for key in keys)
+    if not np.any((time[1:] == time[:-1]) & (series_id[1:] == series_id[:-1])):
+        return rows.take(pa.array(order))
+    ordered = rows.take(pc.sort_indices(rows, sort_keys=_ORDER))
+    time, series_id = (ordered.column(name).to_numpy() for name in ("ts", "series_id"))
+    again = (time[1:] == time[:-1]) & (series_id[1:] == series_id[:-1])
+    first = np.flatnonzero(np.concatenate([[True], ~again]))
+    return ordered.take(pa.array(_by_buckets(ordered, first)))
+
+
+def _by_buckets(ordered: pa.Table, first: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The rows to keep: those of the largest buckets, where histograms differ in nothing else."""
+    kept = first.copy()
+    counts, rest = ordered.column("counts"), ordered.drop_columns(["counts"])
+    ends = np.append(first[1:], len(ordered))
+    for place in np.flatnonzero((ends - first > 1) & counts.is_valid().to_numpy()[first]):
+        begin, end = int(first[place]), int(ends[place])
+        same = [row for row in range(begin, end) if rest.slice(row, 1).equals(rest.slice(begin, 1))]
+        kept[place] = max(same, key=lambda row: (counts[row].as_py() or [], -row))
+    return kept
 
 
 # --- which times are taken -----------------------------------------------------------------------

@@ -6,158 +6,165 @@ windows add up exactly to those of long ones, over midnight too.
 
 from __future__ import annotations
 
-from functools import reduce
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as sf
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from pgque_pipeline.schemas import ROLLUP_1M
+from pgque_pipeline.tables.runs import Array, Lists, Runs, as_lists, floats, integers, is_one_of, table
 
 # Over a longer silence nobody can say when a counter grew. A day's rows need the day before, no more.
 MAX_STEP_SECONDS = 86400
 
 # Marks that a series has ended tell nothing of where it stood.
-_KNOWN = "value is not null or count is not null"
-_KEY = ("date", "series_id", "window_start")
-_GROWTH = ("increase", "resets", "covered_seconds", "sum_increase")
+_KNOWN = pc.field("value").is_valid() | pc.field("count").is_valid()
+_COUNTING = _KNOWN & pc.field("temporality").is_valid()
+_SUMS = ("sum", "increase", "resets", "covered_seconds", "sum_increase")
+
+MINUTE, HOUR, DAY = 60_000_000, 3_600_000_000, 86_400_000_000  # microseconds
 
 
-def rollup_1m(points: DataFrame, before: DataFrame | None = None, *, parts: int = 1) -> DataFrame:
-    """Points by minute. `before` holds points of the days before those of `points`.
+def rollup_1m(points: pa.Table, before: pa.Table) -> pa.Table:
+    """A day's points by minute; these and those of the day `before` in order of series and time.
 
-    They only tell where counters and histograms stood. Rows come spread as they are to be written: each day
-    in so many parts.
+    Points of the day before only tell where counters and histograms stood.
     """
-    known = points.where(_KNOWN)
-    stood = _stood(known if before is None else known.unionByName(before.where(_KNOWN)))
-    counting = known.where("temporality is not null").withColumn("own", sf.lit(True))
-    counting = counting.unionByName(stood.withColumn("own", sf.lit(False)))
-    gauges = _spread(known.where("temporality is null"), parts)
-    counters = _counted(_spread(counting.where("count is null"), parts), "value")
-    histograms = _counted(_spread(counting.where("count is not null"), parts), "count", "sum", "counts")
-    # Each kind has aggregates that the others needn't wait for.
-    kinds = (_by_minute(gauges), _by_minute(counters, "increase"), _by_minute(histograms, "buckets"))
-    return ROLLUP_1M.shaped(reduce(DataFrame.unionByName, kinds))
-
-
-def merged(rollup: DataFrame, window: str) -> DataFrame:
-    """Rows of a rollup by a longer window: "hour" or "day"."""
-    totals = [
-        sf.sum("samples").alias("samples"),
-        sf.sum("sum").alias("sum"),
-        sf.min("min").alias("min"),
-        sf.max("max").alias("max"),
-        sf.min_by("first", "first_ts").alias("first"),
-        sf.max_by("last", "last_ts").alias("last"),
-        sf.min("first_ts").alias("first_ts"),
-        sf.max("last_ts").alias("last_ts"),
-        *(sf.sum(name).alias(name) for name in _GROWTH),
-    ]
-    rows = rollup.withColumn("window_start", sf.date_trunc(window, "window_start"))
-    # Only histograms have no values. Buckets make a slower aggregate: they are grouped apart.
-    numbers = rows.where("sum is not null").groupBy(*_KEY).agg(*totals)
-    histograms = rows.where("sum is null").groupBy(*_KEY).agg(*totals, _added_buckets())
-    return ROLLUP_1M.shaped(numbers.withColumn("bucket_increase", _no_buckets()).unionByName(histograms))
-
-
-def _spread(rows: DataFrame, parts: int) -> DataFrame:
-    spread = rows.withColumn("part", sf.expr(f"pmod(xxhash64(series_id), {parts})"))
-    return spread.repartition("date", "part")
-
-
-def _stood(known: DataFrame) -> DataFrame:
-    """The last point of each day of all that counts, as of the following day: where that one begins."""
-    counting = known.where("temporality is not null")
-    last = counting.groupBy("date", "series_id").agg(sf.max("ts").alias("ts"))
-    return counting.join(last, ["date", "series_id", "ts"]).withColumn("date", sf.date_add("date", 1))
-
-
-def _counted(points: DataFrame, *columns: str) -> DataFrame:
-    """The own ones of `points`, with what each grew by since the point before, and in which time.
-
-    `columns` tell how far a series has counted: value of a counter; count, sum and counts of a histogram.
-    """
-    in_turn = Window.partitionBy("date", "part", "series_id").orderBy("ts")
-    rows = points.withColumn("previous", sf.lag(sf.struct("ts", "temporality", *columns)).over(in_turn))
-    seconds = "(unix_micros(ts) - unix_micros({})) / 1e6"
-    since = seconds.format("previous.ts")
-    follows = f"""
-        temporality = 'cumulative' and previous.temporality = 'cumulative'
-            and {since} <= {MAX_STEP_SECONDS}"""
-    less = {
-        "value": "value < previous.value",
-        "count": "count < previous.count",
-        "counts": "exists(zip_with(counts, previous.counts, (a, b) -> a < b), less -> less)",
+    stood = _last_of_each(before.filter(_COUNTING))
+    both = pa.concat_tables([stood, points.filter(_KNOWN)])
+    order = np.argsort(integers(both, "series_id"), kind="stable")
+    own = order >= len(stood)
+    rows = both.take(pa.array(order)) if len(stood) else both
+    value, ts = floats(rows, "value"), integers(rows, "ts")
+    columns = {
+        "series_id": integers(rows, "series_id"),
+        "window_start": ts,
+        "samples": np.ones(len(rows), np.int64),
+        **dict.fromkeys(("sum", "min", "max", "first", "last"), value),
+        **dict.fromkeys(("first_ts", "last_ts"), ts),
     }
-    fell = " or ".join(less[name] for name in columns if name in less)
-    covered = f"case when temporality = 'delta' then {seconds.format('start')} when follows then {since} end"
-    judged = (
-        rows.withColumn("follows", sf.expr(f"coalesce({follows}, false)"))
-        .withColumn("fell", sf.expr(f"follows and coalesce({fell}, false)"))
-        # What is first seen at this very moment had counted before, for nobody knows how long.
-        .withColumn("fresh", sf.expr("coalesce(fell and start = ts, false)"))
-        .withColumn("covered_seconds", sf.expr(covered))
-        .withColumn("increase", _grown("double", columns[0], "now - before", "0d"))
-        .withColumn("sum_increase", sf.lit(None).cast("double"))
-    )
-    if "counts" in columns:
-        difference = "zip_with(now, before, (x, y) -> x - y)"
-        judged = judged.withColumn(
-            "sum_increase", _grown("double", "sum", "now - before", "sum * 0")
-        ).withColumn(
-            "bucket_increase", _grown("array<bigint>", "counts", difference, "transform(counts, x -> 0L)")
-        )
-    return judged.where("own")
-
-
-def _grown(type_: str, column: str, difference: str, nothing: str) -> Column:
-    """Growth of a column; `difference` is that between two points of which nothing began anew."""
-    now, before = f"cast({column} as {type_})", f"cast(previous.{column} as {type_})"
-    grown = difference.replace("now", now).replace("before", before)
-    return sf.expr(
-        f"""case when temporality = 'delta' then {now} when not follows then null
-            when fresh then {nothing} when fell then {now} else {grown} end"""
+    growth, buckets = _grown(rows, columns["series_id"], ts, own)
+    columns |= growth
+    place = np.cumsum(own) - 1
+    return _by_window(
+        {name: column[own] for name, column in columns.items()},
+        [(place[rows], matrix) for rows, matrix in buckets],
+        MINUTE,
     )
 
 
-def _by_minute(rows: DataFrame, grows: str = "") -> DataFrame:
-    """Rows by minute; with the growth of counters ("increase"), and that of histograms too ("buckets")."""
-    totals = [
-        sf.count("*").alias("samples"),
-        sf.sum("value").alias("sum"),
-        sf.min("value").alias("min"),
-        sf.max("value").alias("max"),
-        sf.min_by("value", "ts").alias("first"),
-        sf.max_by("value", "ts").alias("last"),
-        sf.min("ts").alias("first_ts"),
-        sf.max("ts").alias("last_ts"),
-    ]
-    if grows:
-        fell = sf.expr("case when temporality = 'cumulative' then cast(fell as bigint) end")
-        totals += [
-            sf.sum("increase").alias("increase"),
-            sf.sum(fell).alias("resets"),
-            sf.sum("covered_seconds").alias("covered_seconds"),
-            sf.sum("sum_increase").alias("sum_increase"),
-        ]
-    if grows == "buckets":
-        totals.append(_added_buckets())
-    minutes = rows.withColumn("window_start", sf.date_trunc("minute", "ts"))
-    found = minutes.groupBy("date", "part", "series_id", "window_start").agg(*totals)
-    missing = [] if grows else [sf.lit(None).alias(name) for name in _GROWTH]
-    buckets = [] if grows == "buckets" else [_no_buckets().alias("bucket_increase")]
-    return ROLLUP_1M.shaped(found.select("*", *missing, *buckets))
+def merged(rollup: pa.Table, window: int) -> pa.Table:
+    """Rows of a rollup by a longer window: HOUR or DAY."""
+    whole = ("series_id", "window_start", "samples", "first_ts", "last_ts")
+    columns = {
+        field.name: integers(rollup, field.name) if field.name in whole else floats(rollup, field.name)
+        for field in ROLLUP_1M.stored
+        if field.name != "bucket_increase"
+    }
+    lists = Lists(rollup.column("bucket_increase"))
+    return _by_window(columns, lists.matrices(), window)
 
 
-def _no_buckets() -> Column:
-    return sf.lit(None).cast("array<bigint>")
+def _by_window(columns: Mapping[str, Array], buckets: Iterable[tuple[Array, Array]], window: int) -> pa.Table:
+    begin = columns["window_start"] // window * window
+    runs = Runs(columns["series_id"], begin)
+    found: dict[str, Any] = {
+        "series_id": columns["series_id"][runs.first],
+        "window_start": begin[runs.first],
+        "samples": np.add.reduceat(columns["samples"], runs.first),
+        "min": runs.least(columns["min"]),
+        "max": runs.most(columns["max"]),
+        **{name: columns[name][runs.first] for name in ("first", "first_ts")},
+        **{name: columns[name][runs.last] for name in ("last", "last_ts")},
+        **{name: runs.total(columns[name]) for name in _SUMS},
+        "bucket_increase": as_lists(len(runs), (_added(runs.of[rows], matrix) for rows, matrix in buckets)),
+    }
+    return table(ROLLUP_1M.stored, found)
 
 
-def _added_buckets() -> Column:
-    """Buckets added element by element; NULL of no list at all."""
-    lists = sf.collect_list("bucket_increase")
-    others = sf.slice(lists, sf.lit(2), sf.greatest(sf.size(lists), sf.lit(1)))
-    total = sf.aggregate(
-        others, sf.get(lists, 0), lambda total, one: sf.zip_with(total, one, lambda a, b: a + b)
-    )
-    return total.alias("bucket_increase")
+def _added(of: Array, matrix: Array) -> tuple[Array, Array]:
+    runs = Runs(of)
+    return of[runs.first], np.add.reduceat(matrix, runs.first, axis=0)
+
+
+def _last_of_each(points: pa.Table) -> pa.Table:
+    return points.take(pa.array(Runs(integers(points, "series_id")).last))
+
+
+# --- what counters grew by -----------------------------------------------------------------------
+
+
+def _grown(
+    rows: pa.Table, series_id: Array, ts: Array, own: Array
+) -> tuple[dict[str, Array], list[tuple[Array, Array]]]:
+    """What each point's series grew by since the point before, and in which time; NaN for gauges.
+
+    And of histograms, by the length of their lists: which rows are its `own` and their buckets' growth.
+    """
+    delta, cumulative = (is_one_of(rows.column("temporality"), word) for word in ("delta", "cumulative"))
+    histogram = rows.column("count").is_valid().to_numpy()
+    start = integers(rows, "start")
+    since = _since_before(ts) / 1e6
+    follows = cumulative & _before(cumulative) & _same(series_id) & (since <= MAX_STEP_SECONDS)
+    lists = Lists(rows.column("counts"))
+    amount, count, total = floats(rows, "value"), integers(rows, "count"), floats(rows, "sum")
+    counted = np.where(histogram, count.astype(np.float64), amount)
+    fell = follows & np.where(histogram, count < _before(count), amount < _before(amount))
+    steps = [_Buckets(lists, length, follows) for length in lists.all_lengths()]
+    for step in steps:
+        fell[step.rows] |= step.fell
+    # What is first seen at this very moment had counted before, for nobody knows how long.
+    fresh = fell & (start == ts)
+
+    def grown(column: Array) -> Array:
+        found = np.where(fell, column, column - _before(column))
+        found = np.where(fresh, column * 0, found)
+        return np.where(delta, column, np.where(follows, found, np.nan))
+
+    columns = {
+        "increase": grown(counted),
+        "resets": np.where(cumulative, fell.astype(np.float64), np.nan),
+        "covered_seconds": np.where(
+            delta & (start > 0), (ts - start) / 1e6, np.where(follows, since, np.nan)
+        ),
+        "sum_increase": np.where(histogram, grown(total), np.nan),
+    }
+    return columns, [step.grown(own, delta, fell, fresh) for step in steps]
+
+
+class _Buckets:
+    """Histograms whose lists are of one length."""
+
+    def __init__(self, lists: Lists, length: int, follows: Array) -> None:
+        self.rows = np.flatnonzero(lists.lengths == length)
+        self._now = lists.matrix(self.rows, length)
+        alike = follows[self.rows] & (_before(lists.lengths)[self.rows] == length)
+        self._follows = alike
+        self._then = np.zeros_like(self._now)
+        self._then[alike] = lists.matrix(self.rows[alike] - 1, length)
+        self.fell = alike & (self._now < self._then).any(axis=1)
+
+    def grown(self, own: Array, delta: Array, fell: Array, fresh: Array) -> tuple[Array, Array]:
+        """The rows that are `own` and that are known to have grown, and by what."""
+        fell, fresh, delta = fell[self.rows], fresh[self.rows], delta[self.rows]
+        found = self._now - self._then * ~(fell | delta)[:, None]
+        found[fresh] = 0
+        kept = own[self.rows] & (delta | fell | self._follows)
+        return self.rows[kept], found[kept]
+
+
+def _before(column: Array) -> Array:
+    """Of each row what stands in the row before it; the first one's is its own."""
+    return np.concatenate([column[:1], column[:-1]])
+
+
+def _since_before(ts: Array) -> Array:
+    return ts - _before(ts)
+
+
+def _same(series_id: Array) -> Array:
+    found: Array = series_id == _before(series_id)
+    found[:1] = False
+    return found

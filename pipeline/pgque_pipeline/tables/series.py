@@ -2,8 +2,35 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
+
+from pgque_pipeline.tables.runs import Runs, integers
+
+
+def series(points: pa.Table, told: pa.Table) -> pa.Table:
+    """A row for each series of a day's settled points; `told` says what they are about, some twice."""
+    ids = integers(points, "series_id")
+    runs = Runs(ids)
+    # Of units that differ one has to be chosen, the same one whatever comes first.
+    keyed = told.append_column("unit_or_none", pc.fill_null(told.column("unit"), ""))
+    ordered = told.take(
+        pc.sort_indices(keyed, sort_keys=[("series_id", "ascending"), ("unit_or_none", "descending")])
+    )
+    place = np.searchsorted(ordered.column("series_id").to_numpy(), ids[runs.first])
+    times = points.column("ts")
+    seen = {
+        "first_seen": times.take(pa.array(runs.first)),
+        "last_seen": times.take(pa.array(runs.last)),
+        "points": pa.array(runs.lengths),
+    }
+    found = ordered.take(pa.array(place))
+    for name, column in seen.items():
+        found = found.append_column(name, column)
+    return found
 
 
 def latest(series_of_days: DataFrame) -> DataFrame:

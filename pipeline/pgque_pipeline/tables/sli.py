@@ -2,84 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import reduce
+from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as sf
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from pgque_pipeline.schemas import SLI
 from pgque_pipeline.settings import Objective, Ratio, Threshold
-from pgque_pipeline.tables.entities import labelled
+from pgque_pipeline.tables.entities import labels
+from pgque_pipeline.tables.rollups import HOUR
+from pgque_pipeline.tables.runs import Array, Runs, floats, integers, is_one_of, of_series, table
 
 
 def sli(
-    points: DataFrame, rollup_1h: DataFrame, series: DataFrame, objectives: Sequence[Objective]
-) -> DataFrame:
-    """From a day's points, rollup by hour and series. At least one objective has to be given."""
-    thresholds = [one for one in objectives if isinstance(one, Threshold)]
-    ratios = [one for one in objectives if isinstance(one, Ratio)]
-    parts = [_of_samples(points, series, thresholds)] if thresholds else []
-    parts += [_of_events(rollup_1h, series, ratios)] if ratios else []
-    return SLI.shaped(labelled(reduce(DataFrame.unionByName, parts), series))
+    points: pa.Table, rollup_1h: pa.Table, series: pa.Table, objectives: Sequence[Objective]
+) -> pa.Table:
+    """From a day's points, rollup by hour and series."""
+    samples = points.select(["series_id", "ts", "value"]).filter(pc.field("value").is_valid())
+    grown = rollup_1h.filter(pc.field("increase").is_valid())
+    tables = [SLI.stored.empty_table()]
+    for one in objectives:
+        if isinstance(one, Threshold):
+            tables.append(_of_samples(samples, series, one))
+        else:
+            tables.append(_of_events(grown, series, one))
+    return pa.concat_tables(tables)
 
 
-def _of_samples(points: DataFrame, series: DataFrame, objectives: Sequence[Threshold]) -> DataFrame:
-    rows = points.where("value is not null").join(
-        _series_of(series, {one.metric for one in objectives}), ["date", "series_id"]
+def _of_samples(samples: pa.Table, series: pa.Table, objective: Threshold) -> pa.Table:
+    wanted = series.filter(pc.field("metric") == objective.metric)
+    rows, place = of_series(samples, wanted)
+    good = (floats(rows, "value") <= objective.most).astype(np.float64)
+    hour = integers(rows, "ts") // HOUR * HOUR
+    return _by_hour(objective.name, wanted, place, hour, good, np.ones(len(good)))
+
+
+def _of_events(rollup_1h: pa.Table, series: pa.Table, objective: Ratio) -> pa.Table:
+    wanted = series.filter(pa.array(is_one_of(series.column("metric"), objective.good, objective.bad)))
+    rows, place = of_series(rollup_1h, wanted)
+    total = floats(rows, "increase")
+    good = np.where(is_one_of(wanted.column("metric"), objective.good)[place], total, 0.0)
+    return _by_hour(objective.name, wanted, place, integers(rows, "window_start"), good, total)
+
+
+def _by_hour(
+    objective: str, series: pa.Table, place: Array, hour: Array, good: Array, total: Array
+) -> pa.Table:
+    entity_id = integers(series, "entity_id")[place]
+    order = np.lexsort([entity_id, hour])
+    runs = Runs(hour[order], entity_id[order])
+    first = order[runs.first]
+    found = table(
+        SLI.stored,
+        {
+            "window_start": hour[first],
+            "objective": pa.array([objective] * len(runs), pa.string()),
+            **labels(entity_id[first], series),
+            "good": runs.total(good[order]),
+            "total": runs.total(total[order]),
+        },
     )
-    judged = rows.withColumn(
-        "judged",
-        _each(
-            *(
-                (
-                    sf.col("metric") == one.metric,
-                    one.name,
-                    (sf.col("value") <= one.most).cast("double"),
-                    sf.lit(1.0),
-                )
-                for one in objectives
-            )
-        ),
-    )
-    return _by_hour(judged.withColumn("window_start", sf.date_trunc("hour", "ts")))
-
-
-def _of_events(rollup_1h: DataFrame, series: DataFrame, objectives: Sequence[Ratio]) -> DataFrame:
-    metrics = {name for one in objectives for name in (one.good, one.bad)}
-    rows = rollup_1h.where("increase is not null").join(_series_of(series, metrics), ["date", "series_id"])
-    judged = rows.withColumn(
-        "judged",
-        _each(
-            *(
-                (sf.col("metric").isin(one.good, one.bad), one.name, _amount_if(one.good), sf.col("increase"))
-                for one in objectives
-            )
-        ),
-    )
-    return _by_hour(judged).where("total > 0")
-
-
-def _series_of(series: DataFrame, metrics: Iterable[str]) -> DataFrame:
-    wanted = series.where(sf.col("metric").isin(*metrics))
-    return wanted.select("date", "series_id", "entity_id", "metric")
-
-
-def _amount_if(metric: str) -> Column:
-    return sf.when(sf.col("metric") == metric, sf.col("increase")).otherwise(0.0)
-
-
-def _each(*judgements: tuple[Column, str, Column, Column]) -> Column:
-    """(objective, good, total) for each objective that the row matters to."""
-    found = [
-        sf.when(applies, sf.struct(sf.lit(name).alias("objective"), good.alias("good"), total.alias("total")))
-        for applies, name, good, total in judgements
-    ]
-    return sf.array_compact(sf.array(*found))
-
-
-def _by_hour(judged: DataFrame) -> DataFrame:
-    each = judged.select("date", "window_start", "entity_id", sf.inline("judged"))
-    return each.groupBy("date", "window_start", "objective", "entity_id").agg(
-        sf.sum("good").alias("good"), sf.sum("total").alias("total")
-    )
+    return found.filter(pc.field("total") > 0)

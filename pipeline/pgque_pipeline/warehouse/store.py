@@ -14,8 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from pgque_exporter.errors import UserError
-from pgque_pipeline import fresh, settling
+from pgque_pipeline import daily, fresh, settling
 from pgque_pipeline.schemas import FRESH, POINTS, SERIES, TABLES, Table
+from pgque_pipeline.settings import Settings
 from pgque_pipeline.tables import points
 from pgque_pipeline.tables.points import Days
 from pgque_pipeline.warehouse import manifest as manifests
@@ -98,14 +99,6 @@ class Warehouse:
 
     # --- writing ---------------------------------------------------------------------------------
 
-    def write_days(self, table: Table, rows: DataFrame) -> dict[date, str]:
-        """Write rows into a new folder; by day the part of it that holds the day. Not in force yet."""
-        target = self._new_folder(table)
-        rows.write.partitionBy("date").parquet(str(target))
-        _sync(target)
-        parts = {part.name.removeprefix("date="): part for part in target.glob("date=*")}
-        return {date.fromisoformat(day): str(part.relative_to(self.root)) for day, part in parts.items()}
-
     def write_fresh(
         self,
         lines: DataFrame,
@@ -130,11 +123,18 @@ class Warehouse:
         settling.write(spark, days, *targets)
         for target in targets:
             _sync(target)
-        points, series = (
-            {one.day: str((target / f"date={one.day}").relative_to(self.root)) for one in days}
-            for target in targets
-        )
+        points, series = map(self._by_day, targets)
         return points, series
+
+    def write_daily(
+        self, spark: SparkSession, days: Sequence[daily.Day], settings: Settings
+    ) -> dict[Table, dict[date, str]]:
+        """Write the tables of these days that come of their points into new folders; the parts by day."""
+        targets = {table: self._new_folder(table) for table in daily.TABLES}
+        daily.write(spark, days, {table.name: target for table, target in targets.items()}, settings)
+        for target in targets.values():
+            _sync(target)
+        return {table: self._by_day(target) for table, target in targets.items()}
 
     def write_whole(self, table: Table, rows: DataFrame) -> str:
         """Write a table without days into a new folder, and say which. Not in force yet."""
@@ -168,6 +168,10 @@ class Warehouse:
                 for part in version.glob("date=*"):
                     if str(part.relative_to(self.root)) not in needed:
                         _discard(part)
+
+    def _by_day(self, folder: Path) -> dict[date, str]:
+        parts = {part.name.removeprefix("date="): part for part in folder.glob("date=*")}
+        return {date.fromisoformat(day): str(part.relative_to(self.root)) for day, part in parts.items()}
 
     def _new_folder(self, table: Table) -> Path:
         return self.root / table.name / f"{self.manifest.number + 1:012d}-{uuid.uuid4().hex[:8]}"
