@@ -8,23 +8,18 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from datetime import date, datetime, timedelta
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pgque_pipeline import daily, intake, reading, schemas, settling
+from pgque_pipeline import daily, intake, overall, reading, schemas, settling
 from pgque_pipeline.inputs import input_files, refuse_own_files, without_vanished
 from pgque_pipeline.progress import Progress
 from pgque_pipeline.schemas import POINTS, QUARANTINE, Table
 from pgque_pipeline.settings import Settings
 from pgque_pipeline.tables import (
-    baselines,
-    forecast,
-    incidents,
-    series,
     slo,
 )
 from pgque_pipeline.warehouse.lock import only_run
@@ -38,8 +33,6 @@ _CHUNK_DAYS = 31
 # Input for one file of a day's points, and how much smaller it is as Parquet.
 _BYTES_PER_PART = 1024**3
 _PACKED = 40
-# Small tables cost little but the wait: some are made side by side.
-_SIDE_BY_SIDE = 3
 _SETTLED = (POINTS, schemas.SERIES)
 
 
@@ -314,29 +307,19 @@ def make_whole(spark: SparkSession, warehouse: Warehouse, settings: Settings, pr
         return
     progress.step("making the tables without days", 0, "")
 
-    def back(table: Table, hours: int) -> DataFrame:
+    def back(table: Table, hours: int) -> list[Path]:
         first = days[-1] - timedelta(days=math.ceil(hours / 24))  # a date takes off whole days only
-        return warehouse.read(spark, table, [day for day in days if day >= first])
+        return warehouse.paths(warehouse.folders(table, [day for day in days if day >= first]))
 
     weeks, trend = settings.baseline_weeks * 7 * 24, settings.trend_hours
-    makers: dict[Table, Callable[[], DataFrame]] = {
-        schemas.INCIDENTS: lambda: incidents.incidents(
-            warehouse.read(spark, schemas.HEALTH), settings.max_gap
-        ),
-        schemas.SLO: lambda: slo.slo(back(schemas.SLI, max(slo.WINDOW_HOURS)), settings.objectives),
-        schemas.BASELINES: lambda: baselines.baselines(
-            back(schemas.ROLLUP_1H, weeks),
-            series.latest(back(schemas.SERIES, weeks)),
-            time_zone=settings.time_zone,
-            weeks=settings.baseline_weeks,
-        ),
-        schemas.FORECAST: lambda: forecast.forecast(
-            back(schemas.ROLLUP_1M, trend),
-            series.latest(back(schemas.SERIES, trend)),
-            hours=settings.trend_hours,
-        ),
-    }
-    with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
-        written = {table: pool.submit(_write_whole, warehouse, table, rows) for table, rows in makers.items()}
-        folders = {table.name: result.result() for table, result in written.items()}
+    history = overall.History(
+        health=warehouse.paths(warehouse.folders(schemas.HEALTH)),
+        sli=back(schemas.SLI, max(slo.WINDOW_HOURS)),
+        hours=back(schemas.ROLLUP_1H, weeks),
+        series_of_hours=back(schemas.SERIES, weeks),
+        minutes=back(schemas.ROLLUP_1M, trend),
+        days=back(schemas.ROLLUP_1D, trend),
+        series_of_minutes=back(schemas.SERIES, trend),
+    )
+    folders = warehouse.write_overall(spark, history, settings)
     warehouse.change(lambda now: replace(now, whole={**now.whole, **folders}, stale=False, newest=days[-1]))

@@ -7,11 +7,16 @@ clock repeats counts twice, one that it skips not at all.
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as sf
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pyarrow as pa
 
 from pgque_pipeline.schemas import BASELINES
-from pgque_pipeline.tables.entities import COLUMNS
+from pgque_pipeline.tables.entities import labels
+from pgque_pipeline.tables.rollups import HOUR
+from pgque_pipeline.tables.runs import Array, Runs, floats, integers, is_one_of, of_series, table
 
 # Gauges by their mean of the hour, counters by their rate.
 METRICS = (
@@ -31,43 +36,64 @@ BAND_MADS = 3 * 1.4826
 MIN_BAND = 0.1
 
 
-def baselines(rollup_1h: DataFrame, series: DataFrame, *, time_zone: str, weeks: int) -> DataFrame:
-    """From the hours of all days, of which the newest `weeks` count; `series` has one row for each."""
-    labels = series.where(sf.col("metric").isin(*METRICS)).select("series_id", "metric", "kind", *COLUMNS)
-    newest = rollup_1h.agg((sf.max("window_start") + sf.expr("interval 1 hour")).alias("as_of"))
-    hours = (
-        rollup_1h.crossJoin(sf.broadcast(newest))
-        .where(f"unix_seconds(as_of) - unix_seconds(window_start) <= {weeks} * 604800")
-        .join(labels.select("series_id", "kind"), "series_id")
-        .withColumn(
-            "value", sf.expr("if(kind = 'gauge', sum / samples, try_divide(increase, covered_seconds))")
-        )
-        .where("value is not null")
-        .withColumn("hour_of_week", _hour_of_week(time_zone))
+def baselines(
+    rollup_1h: pa.Table, series: pa.Table, *, time_zone: str, weeks: int, as_of: int
+) -> pa.Table:
+    """From the hours of all days, of which the newest `weeks` until `as_of` count; microseconds since 1970.
+
+    `series` has one row for each, in the order of ids.
+    """
+    wanted = series.filter(pa.array(is_one_of(series.column("metric"), *METRICS)))
+    rows, place = of_series(rollup_1h, wanted)
+    begin = integers(rows, "window_start")
+    value = _values(rows, is_one_of(wanted.column("kind"), "gauge")[place])
+    kept = ~np.isnan(value) & (as_of - begin <= weeks * 7 * 24 * HOUR)
+    place, value, hour = place[kept], value[kept], _hour_of_week(begin[kept], time_zone)
+
+    order = np.lexsort([value, hour, place])
+    place, value, hour = place[order], value[order], hour[order]
+    runs = Runs(place, hour)
+    median = _median(value, runs)
+    deviation = np.abs(value - median[runs.of])
+    mad = _median(deviation[np.lexsort([deviation, runs.of])], runs)
+    width = np.maximum(BAND_MADS * mad, MIN_BAND * np.abs(median))
+    series_of_run = wanted.take(pa.array(place[runs.first]))
+    found = table(
+        BASELINES.stored,
+        {
+            "series_id": series_of_run.column("series_id"),
+            **labels(integers(series_of_run, "entity_id"), wanted),
+            "metric": series_of_run.column("metric"),
+            "hour_of_week": hour[runs.first],
+            "hours": runs.lengths,
+            "median": median,
+            "mad": mad,
+            "low": np.maximum(0.0, median - width),
+            "high": median + width,
+        },
     )
-    found = (
-        hours.groupBy("series_id", "hour_of_week")
-        .agg(sf.array_sort(sf.collect_list("value")).alias("values"))
-        .withColumn("hours", sf.size("values"))
-        .where(f"hours >= {MIN_HOURS}")
-        .withColumn("median", _median("values"))
-        .withColumn("deviations", sf.expr("array_sort(transform(values, v -> abs(v - median)))"))
-        .withColumn("mad", _median("deviations"))
-        .withColumn("width", sf.expr(f"greatest({BAND_MADS}d * mad, {MIN_BAND}d * abs(median))"))
-        .withColumn("low", sf.expr("greatest(0d, median - width)"))
-        .withColumn("high", sf.expr("median + width"))
+    return found.filter(pa.array(runs.lengths >= MIN_HOURS))
+
+
+def _values(rollup_1h: pa.Table, gauge: Array) -> Array:
+    samples, seconds = integers(rollup_1h, "samples"), floats(rollup_1h, "covered_seconds")
+    seconds = np.where(seconds == 0, np.nan, seconds)  # growth in no time has no rate
+    found: Array = np.where(
+        gauge, floats(rollup_1h, "sum") / samples, floats(rollup_1h, "increase") / seconds
     )
-    return BASELINES.shaped(found.join(labels.drop("kind"), "series_id"))
+    return found
 
 
-def _hour_of_week(time_zone: str) -> Column:
-    local = sf.from_utc_timestamp("window_start", time_zone)
-    return sf.weekday(local) * 24 + sf.hour(local)
+def _hour_of_week(begin: Array, time_zone: str) -> Array:
+    zone = ZoneInfo(time_zone)
+    hours, place = np.unique(begin, return_inverse=True)
+    local = [datetime.fromtimestamp(hour / 1e6, UTC).astimezone(zone) for hour in hours.tolist()]
+    found: Array = np.array([one.weekday() * 24 + one.hour for one in local], np.int64)[place]
+    return found
 
 
-def _median(sorted_values: str) -> Column:
-    middle = f"size({sorted_values}) div 2"
-    return sf.expr(
-        f"if(size({sorted_values}) % 2 = 1, {sorted_values}[int({middle})], "
-        f"({sorted_values}[int({middle}) - 1] + {sorted_values}[int({middle})]) / 2)"
-    )
+def _median(value: Array, runs: Runs) -> Array:
+    """Of each run's values, which are in order."""
+    low, high = (value[runs.first + at] for at in ((runs.lengths - 1) // 2, runs.lengths // 2))
+    found: Array = (low + high) / 2
+    return found

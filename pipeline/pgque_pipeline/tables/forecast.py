@@ -6,10 +6,16 @@ the line's slope; the time left is counted from the newest lag, not from the lin
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as sf
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from pgque_pipeline.schemas import FORECAST
+from pgque_pipeline.tables.entities import labels
+from pgque_pipeline.tables.rollups import HOUR
+from pgque_pipeline.tables.runs import Array, Runs, floats, integers, of_series, table
 
 LAG = "pgque.consumer.lag_seconds"
 PERIOD = "pgque.queue.rotation_period_seconds"
@@ -18,62 +24,78 @@ MIN_SPAN_SECONDS = 1800
 # Two-sided 95 % of a normal distribution.
 DEVIATIONS = 1.96
 
-_QUEUE = ("engine", "database", "queue", "entries")
+_QUEUE = ("engine", "database", "queue", "attributes")
 
 
-def forecast(rollup_1m: DataFrame, series: DataFrame, *, hours: int) -> DataFrame:
-    """From the minutes of the newest days, of which the last `hours` count; `series` has one row for each.
+def forecast(
+    rollup_1m: pa.Table, rollup_1d: pa.Table, lags: pa.Table, periods: pa.Table, *, hours: int, as_of: int
+) -> pa.Table:
+    """From the minutes of lags, of which the last `hours` until `as_of` count, and the days of periods.
+
+    lags, periods  the series of LAG and of PERIOD, one row for each, in the order of ids
+    as_of          microseconds since 1970
 
     A consumer without samples in that time, or with too few, has no row.
     """
-    labels = series.where(sf.col("metric").isin(LAG, PERIOD)).withColumn(
-        "entries", sf.array_sort(sf.map_entries("attributes"))
-    )
-    newest = rollup_1m.agg(sf.max("last_ts").alias("as_of"))
-    minutes = (
-        rollup_1m.select("series_id", "last_ts", "last")
-        .crossJoin(sf.broadcast(newest))
-        .withColumn("x", sf.expr("(unix_micros(last_ts) - unix_micros(as_of)) / 1e6"))
-        .where(f"x >= -{hours} * 3600")
-        .join(
-            labels.select(
-                "series_id", "metric", "entity_id", "engine", "database", "queue", "consumer", "entries"
-            ),
-            "series_id",
-        )
-    )
-    periods = (
-        minutes.where(sf.col("metric") == PERIOD)
-        .groupBy(*_QUEUE)
-        .agg(sf.max_by("last", "x").alias("rotation_period_seconds"))
-    )
-    lags = minutes.where(sf.col("metric") == LAG)
-    sums = lags.groupBy("as_of", "entity_id", *_QUEUE, "consumer").agg(
-        sf.count("*").alias("samples"),
-        sf.max_by("last", "x").alias("lag_seconds"),
-        (sf.max("x") - sf.min("x")).alias("span"),
-        sf.regr_slope("last", "x").alias("slope"),
-        sf.regr_sxx("last", "x").alias("sxx"),
-        sf.regr_syy("last", "x").alias("syy"),
-    )
-    matched = sums.join(sf.broadcast(periods), _same_queue(sums, periods)).select(
-        *(sums[name] for name in sums.columns), "rotation_period_seconds"
-    )
-    found = (
-        matched.where(
-            f"samples >= {MIN_SAMPLES} and span >= {MIN_SPAN_SECONDS} and rotation_period_seconds > 0"
-        )
-        .withColumn("error", sf.expr("sqrt(greatest(0d, syy - slope * slope * sxx) / (samples - 2) / sxx)"))
-        .withColumn("slope_low", sf.expr(f"slope - {DEVIATIONS}d * error"))
-        .withColumn("slope_high", sf.expr(f"slope + {DEVIATIONS}d * error"))
-        .withColumn("room", sf.expr("rotation_period_seconds - lag_seconds"))
-    )
-    for name, slope in (("", "slope"), ("_low", "slope_high"), ("_high", "slope_low")):
-        left = f"case when room <= 0 then 0d when {slope} > 0 then room / {slope} end"
-        found = found.withColumn(f"seconds_left{name}", sf.expr(left))
-    return FORECAST.shaped(found.withColumn("attributes", sf.map_from_entries("entries")))
+    minutes, place = of_series(rollup_1m.filter(pa.array(_recent(rollup_1m, hours, as_of))), lags)
+    entity_id, x = integers(lags, "entity_id")[place], (integers(minutes, "last_ts") - as_of) / 1e6
+    order = np.lexsort([x, entity_id])
+    runs = Runs(entity_id[order])
+    lag = floats(minutes, "last")[order]
+    first, x = order[runs.first], x[order]
+    period_of = _newest(rollup_1d.filter(pa.array(_recent(rollup_1d, hours, as_of))), periods)
+    found: dict[str, Any] = {
+        **labels(entity_id[first], lags),
+        "as_of": np.full(len(runs), as_of),
+        "lag_seconds": lag[runs.last],
+        "samples": runs.lengths,
+    }
+    keys = zip(*(found[name].to_pylist() for name in _QUEUE), strict=True)
+    period = np.array([period_of.get(_key(*key), np.nan) for key in keys], np.float64)
+    room = period - lag[runs.last]
+    slope, error = _line(x, lag, runs)
+    found |= {
+        "rotation_period_seconds": period,
+        "slope": slope,
+        "slope_low": slope - DEVIATIONS * error,
+        "slope_high": slope + DEVIATIONS * error,
+    }
+    found["seconds_left"] = _left(room, slope)
+    found["seconds_left_low"] = _left(room, found["slope_high"])
+    found["seconds_left_high"] = _left(room, found["slope_low"])
+    enough = (runs.lengths >= MIN_SAMPLES) & (x[runs.last] - x[runs.first] >= MIN_SPAN_SECONDS)
+    return table(FORECAST.stored, found).filter(pa.array(enough & (period > 0)))
 
 
-def _same_queue(left: DataFrame, right: DataFrame) -> Column:
-    conditions = [left[name].eqNullSafe(right[name]) for name in _QUEUE]
-    return conditions[0] & conditions[1] & conditions[2] & conditions[3]
+def _recent(rollup: pa.Table, hours: int, as_of: int) -> Array:
+    found: Array = as_of - integers(rollup, "last_ts") <= hours * HOUR
+    return found
+
+
+def _newest(rollup_1d: pa.Table, periods: pa.Table) -> dict[Any, float]:
+    """The newest rotation period of each queue."""
+    rows, place = of_series(rollup_1d.filter(pc.field("last").is_valid()), periods)
+    order = np.argsort(integers(rows, "last_ts"), kind="stable")
+    queues = periods.select(_QUEUE).take(pa.array(place[order]))
+    keys = zip(*(column.to_pylist() for column in queues.columns), strict=True)
+    return {_key(*key): last for key, last in zip(keys, floats(rows, "last")[order].tolist(), strict=True)}
+
+
+def _key(engine: str | None, database: str | None, queue: str | None, attributes: Any) -> Any:
+    return engine, database, queue, tuple(sorted(attributes))
+
+
+def _line(x: Array, y: Array, runs: Runs) -> tuple[Array, Array]:
+    """The slope of the line through each run's points, and its standard error; NaN of too few points."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        dx, dy = (one - (runs.total(one) / runs.lengths)[runs.of] for one in (x, y))
+        sxx, sxy, syy = (runs.total(product) for product in (dx * dx, dx * dy, dy * dy))
+        slope = sxy / sxx
+        error = np.sqrt(np.maximum(0.0, syy - slope * slope * sxx) / (runs.lengths - 2) / sxx)
+    return slope, error
+
+
+def _left(room: Array, slope: Array) -> Array:
+    """Seconds until nothing is left of the room; NaN if it doesn't shrink."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(room <= 0, 0.0, np.where(slope > 0, room / slope, np.nan))

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from pgque_pipeline.schemas import HEALTH
 from pgque_pipeline.tables.entities import labels
-from pgque_pipeline.tables.runs import Array, Runs, integers, is_one_of, of_series, table
+from pgque_pipeline.tables.runs import Array, Runs, codes, integers, is_one_of, of_series, table
 
 METRIC = "pgque.queue.health_state"
 # From harmless to bad; of several states at a time the worst counts.
@@ -51,8 +51,7 @@ def health(points: pa.Table, series: pa.Table, max_gap: int) -> pa.Table:
 
 def _checks(states: pa.Table) -> tuple[Array, Array]:
     """The number of each series' check, and of each check a series; in the order of entities."""
-    name = states.column("check").combine_chunks().dictionary_encode("encode").indices.to_numpy()
-    keys = np.stack([integers(states, "entity_id"), name.astype(np.int64)])
+    keys = np.stack([integers(states, "entity_id"), codes(states.column("check"))])
     _, first, number = np.unique(keys, axis=1, return_index=True, return_inverse=True)
     return number.reshape(-1), first
 

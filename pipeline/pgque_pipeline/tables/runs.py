@@ -129,6 +129,17 @@ def of_series(rows: pa.Table, series: pa.Table) -> tuple[pa.Table, Array]:
     return rows.filter(pa.array(mine)), place[mine]
 
 
+def codes(column: pa.ChunkedArray[Any]) -> Array:
+    """A column of texts as numbers, the same for the same text; NULL is one of them."""
+    found: Array = column.combine_chunks().dictionary_encode("encode").indices.to_numpy().astype(np.int64)
+    return found
+
+
+def next_of(column: Array, beyond: int) -> Array:
+    """Of each row what stands in the following one; `beyond` of the last."""
+    return np.append(column[1:], beyond) if len(column) else column
+
+
 def is_one_of(column: pa.ChunkedArray[Any], *words: str) -> Array:
     """Which of a column's texts are one of these."""
     found: Array = pc.fill_null(pc.is_in(column, pa.array(words)), False).to_numpy()

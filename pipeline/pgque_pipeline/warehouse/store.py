@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from pgque_exporter.errors import UserError
-from pgque_pipeline import daily, fresh, settling
+from pgque_pipeline import daily, fresh, overall, settling
 from pgque_pipeline.schemas import FRESH, POINTS, SERIES, TABLES, Table
 from pgque_pipeline.settings import Settings
 from pgque_pipeline.tables import points
@@ -135,6 +135,16 @@ class Warehouse:
         for target in targets.values():
             _sync(target)
         return {table: self._by_day(target) for table, target in targets.items()}
+
+    def write_overall(
+        self, spark: SparkSession, history: overall.History, settings: Settings
+    ) -> dict[str, str]:
+        """Write the tables without days that come of those by day into new folders, by table."""
+        targets = {table: self._new_folder(table) for table in overall.TABLES}
+        overall.write(spark, history, {table.name: target for table, target in targets.items()}, settings)
+        for target in targets.values():
+            _sync(target)
+        return {table.name: str(target.relative_to(self.root)) for table, target in targets.items()}
 
     def write_whole(self, table: Table, rows: DataFrame) -> str:
         """Write a table without days into a new folder, and say which. Not in force yet."""
