@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,6 +23,7 @@ from pgque_pipeline.tables.health import health
 from pgque_pipeline.tables.latency import latency
 from pgque_pipeline.tables.rollups import DAY, HOUR, merged, rollup_1m
 from pgque_pipeline.tables.sli import sli
+from pgque_pipeline.workers import spread
 
 TABLES: tuple[Table, ...] = (
     schemas.ROLLUP_1M,
@@ -50,25 +50,15 @@ class Day:
 def write(spark: SparkSession, days: Sequence[Day], folders: Mapping[str, Path], settings: Settings) -> None:
     """Write the tables of these days, each below its folder. A day has no folder of a table without rows."""
     jobs = [(day, Part(number, day.parts)) for day in days for number in range(day.parts)]
-    task = partial(_make, jobs=jobs, folders=folders, settings=settings)
-    spark.range(0, len(jobs), 1, len(jobs)).mapInArrow(task, "id bigint").collect()
+    spread(spark, lambda job: _make(*job, folders, settings), jobs)
 
 
-def _make(
-    batches: Iterator[pa.RecordBatch],
-    jobs: Sequence[tuple[Day, Part]],
-    folders: Mapping[str, Path],
-    settings: Settings,
-) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for number in batch.column("id").to_pylist():
-            day, part = jobs[number]
-            points, before = (read(given, POINTS.stored, part) for given in (day.points, day.before))
-            series = read(day.series, SERIES.stored, part)
-            for table, rows in tables(points, before, series, settings):
-                if len(rows):
-                    write_part(rows, folders[table.name] / f"date={day.day}", part)
-        yield batch
+def _make(day: Day, part: Part, folders: Mapping[str, Path], settings: Settings) -> None:
+    points, before = (read(given, POINTS.stored, part) for given in (day.points, day.before))
+    series = read(day.series, SERIES.stored, part)
+    for table, rows in tables(points, before, series, settings):
+        if len(rows):
+            write_part(rows, folders[table.name] / f"date={day.day}", part)
 
 
 def tables(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from pgque_pipeline.settings import Settings
 from pgque_pipeline.tables import baselines, forecast, incidents, slo
 from pgque_pipeline.tables.rollups import HOUR
 from pgque_pipeline.tables.series import latest
+from pgque_pipeline.workers import spread
 
 TABLES: tuple[Table, ...] = (schemas.INCIDENTS, schemas.SLO, schemas.BASELINES, schemas.FORECAST)
 
@@ -42,21 +43,16 @@ class History:
 
 def write(spark: SparkSession, history: History, folders: Mapping[str, Path], settings: Settings) -> None:
     """Write each table into its folder."""
-    makers = _makers(history, settings)
-    jobs = [(table, part) for table, (source, _) in makers.items() for part in _parts(source)]
-    work = [(folders[table.name], part, makers[table][1]) for table, part in jobs]
-    task = partial(_make, work=work)
-    spark.range(0, len(work), 1, len(work)).mapInArrow(task, "id bigint").collect()
+    jobs = [
+        (make, part, folders[table.name])
+        for table, (source, make) in _makers(history, settings).items()
+        for part in _parts(source)
+    ]
+    spread(spark, lambda job: _make(*job), jobs)
 
 
-def _make(
-    batches: Iterator[pa.RecordBatch], work: Sequence[tuple[Path, Part, Callable[[Part], pa.Table]]]
-) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for number in batch.column("id").to_pylist():
-            folder, part, make = work[number]
-            write_part(make(part), folder, part)
-        yield batch
+def _make(make: Callable[[Part], pa.Table], part: Part, folder: Path) -> None:
+    write_part(make(part), folder, part)
 
 
 def _parts(folders: Sequence[Path]) -> list[Part]:

@@ -6,10 +6,9 @@ compared at once. What has to meet are the points of a series and a day: they ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
-from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,6 +19,7 @@ from pgque_pipeline.parts import Part, read
 from pgque_pipeline.parts import write as write_part
 from pgque_pipeline.tables.points import ARROW_IDENTITY, ARROW_POINTS, settled
 from pgque_pipeline.tables.series import series
+from pgque_pipeline.workers import spread
 
 
 @dataclass(frozen=True)
@@ -36,21 +36,7 @@ class Day:
 def write(spark: SparkSession, days: Sequence[Day], points_folder: Path, series_folder: Path) -> None:
     """Write these days below two folders, each day in its parts."""
     jobs = [(day, Part(number, day.parts)) for day in days for number in range(day.parts)]
-    task = partial(_settle, jobs=jobs, points_folder=points_folder, series_folder=series_folder)
-    spark.range(0, len(jobs), 1, len(jobs)).mapInArrow(task, "id bigint").collect()
-
-
-def _settle(
-    batches: Iterator[pa.RecordBatch],
-    jobs: Sequence[tuple[Day, Part]],
-    points_folder: Path,
-    series_folder: Path,
-) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for number in batch.column("id").to_pylist():
-            day, part = jobs[number]
-            settle_part(day, part, points_folder, series_folder)
-        yield batch
+    spread(spark, lambda job: settle_part(*job, points_folder, series_folder), jobs)
 
 
 def settle_part(day: Day, part: Part, points_folder: Path, series_folder: Path) -> None:
