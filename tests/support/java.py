@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from pgque_pipeline.session import JAVA_NEEDED, find_java, java_version
+from pgque_pipeline.java import JAVA_NEEDED, find_java
 from tests.support.debian import fetch
 from tests.support.tools import Unavailable
 
@@ -17,8 +17,8 @@ PACKAGE = f"openjdk-{JAVA_NEEDED}-jre-headless"
 
 def java_home() -> Path | None:
     """What JAVA_HOME has to be; None where the one that is found anyway will do. Raises Unavailable."""
-    program = find_java()
-    if program is not None and (java_version(program) or 0) >= JAVA_NEEDED:
+    java = find_java()
+    if java is not None and (java.version or 0) >= JAVA_NEEDED:
         return None
     tree = fetch(PACKAGE)
     home = next((path.parents[1] for path in tree.glob("usr/lib/jvm/*/bin/java")), None)
