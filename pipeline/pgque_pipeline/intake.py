@@ -12,6 +12,7 @@ from datetime import date, datetime, timedelta
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from pgque_pipeline.reading import Lines
 from pgque_pipeline.schemas import POINTS, QUARANTINE
 from pgque_pipeline.settings import Settings
 from pgque_pipeline.tables import points
@@ -48,12 +49,16 @@ class Rules:
 
 @dataclass(frozen=True)
 class Taken:
-    """What came of some lines: points in a folder for each day, and lines and points that were refused."""
+    """What came of some lines: points in a folder for each day, and lines and points that were refused.
+
+    gone  files that weren't there any more, or not to the end
+    """
 
     folders: Mapping[date, str] = field(default_factory=dict)
     points: int = 0
     refused: int = 0
     newest: datetime | None = None
+    gone: frozenset[str] = frozenset()
 
 
 def watermark(warehouse: Warehouse, settings: Settings) -> date | None:
@@ -62,8 +67,8 @@ def watermark(warehouse: Warehouse, settings: Settings) -> date | None:
     return None if newest is None else newest - timedelta(days=settings.watermark_days)
 
 
-def take(warehouse: Warehouse, lines: DataFrame, rules: Rules) -> Taken:
-    """Write the usable ones of the points of `lines`, as `reading.lines` has them. Not in force yet."""
+def take(warehouse: Warehouse, lines: Lines, rules: Rules) -> Taken:
+    """Write the usable ones of the points of `lines`. Not in force yet."""
     spared = rules.spared
     folders, parts = warehouse.write_fresh(
         lines, now=rules.now, earliest=rules.watermark, spared=spared, wanted=spared or (None, None)
@@ -74,6 +79,7 @@ def take(warehouse: Warehouse, lines: DataFrame, rules: Rules) -> Taken:
         sum(part.points for part in parts if part.day is not None),
         sum(part.points for part in parts if part.day is None),
         None if newest is None else datetime.fromtimestamp(newest / 1e6, rules.now.tzinfo),
+        frozenset(lines.gone) | {part.gone for part in parts if part.gone is not None},
     )
 
 
@@ -88,7 +94,7 @@ def with_taken(before: Manifest, taken: Taken) -> Manifest:
 
 def tell_refused(
     warehouse: Warehouse,
-    lines: DataFrame,
+    lines: Lines,
     rules: Rules,
     folder: str | None,
     *,
@@ -105,7 +111,7 @@ def tell_refused(
     """
     if not any_new and (folder is None or not (again or moved)):
         return folder
-    spark = lines.sparkSession
+    spark = lines.rows.sparkSession
     told = warehouse.read_folders(spark, QUARANTINE, [folder] if folder else [])
     names = spark.createDataFrame([(name,) for name in (*again, *(moved or {}))], "file string")
     if not any_new and told.join(names, "file", "left_semi").isEmpty():
@@ -126,7 +132,7 @@ def with_refused(before: Manifest, folder: str | None) -> Manifest:
     return before if folder is None else replace(before, whole={**before.whole, QUARANTINE.name: folder})
 
 
-def _refused(spark: SparkSession, warehouse: Warehouse, lines: DataFrame, rules: Rules) -> DataFrame:
+def _refused(spark: SparkSession, warehouse: Warehouse, lines: Lines, rules: Rules) -> DataFrame:
     """All points of the lines, of which those with a reason are refused; not as too late if taken before."""
     rows = points.flat(lines, now=rules.now, earliest=rules.watermark, spared=rules.spared)
     if rules.watermark is None:

@@ -8,22 +8,19 @@ has taken its name begins at its own begin. Lines are read once they are whole.
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import pyarrow as pa
-
-from pgque_pipeline import reading
+from pgque_pipeline import reading, unpacking
+from pgque_pipeline.reading import PACKED, Share
 from pgque_pipeline.warehouse.manifest import InputFile
 
 _MARK_BYTES = 4096  # at either end
 _BLOCK = 1024 * 1024
-_TASK_BYTES = 32 * 1024**2
-# Packed input is larger than it looks.
-_PACKED = 8
 # A file that is gone may come back under another name: packed, or in a folder that is listed later.
 _REMEMBERED_SECONDS = 600
 
@@ -45,6 +42,11 @@ class Piece:
     end: int
     mark: str
     mtime_ns: int = 0
+
+    @property
+    def packed(self) -> bool:
+        """Whether it is read as a whole."""
+        return self.mtime_ns != 0
 
 
 @dataclass(frozen=True)
@@ -175,7 +177,7 @@ class _Look:
             return
         try:
             with Path(path).open("rb") as file:
-                if reading.is_packed(file.read(8)):
+                if unpacking.is_packed(file.read(unpacking.HEAD)):
                     self._packed(path, place)
                 else:
                     self._plain(path, file, place)
@@ -185,7 +187,7 @@ class _Look:
     def _packed(self, path: str, place: int) -> None:
         state = self._found[path]
         if self._watch.closed(path):
-            self._put(Piece(path, place, state.size, "", state.mtime_ns), state, state.size * _PACKED)
+            self._put(Piece(path, place, state.size, "", state.mtime_ns), state, state.size * PACKED)
 
     def _plain(self, path: str, file: BinaryIO, begin: int) -> None:
         state = self._found[path]
@@ -235,10 +237,10 @@ def _holds(path: str, known: InputFile) -> bool:
     """Whether the file is the known one, which may have grown since."""
     try:
         with Path(path).open("rb") as file:
-            if reading.is_packed(file.read(8)):
-                return _mark_of(reading.content(file), known.size) == known.mark
+            if unpacking.is_packed(file.read(unpacking.HEAD)):
+                return _mark_of(unpacking.content(file), known.size) == known.mark
             return _mark(file, known.size) == known.mark
-    except reading.UNREADABLE:
+    except unpacking.UNREADABLE:
         return False
 
 
@@ -292,62 +294,39 @@ def _end_of_line(file: BinaryIO, place: int, size: int) -> int:
 # --- reading -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Share:
-    """Lines of a piece that begin from `begin` on and before `end`."""
-
-    piece: Piece
-    begin: int
-    end: int
+def read(task: Iterable[Share[Piece]]) -> Iterator[tuple[str, list[bytes]]]:
+    """The lines of a task, many at a time. Raises MovedError where a file isn't to be found."""
+    for share in task:
+        found = _packed_lines(share.source) if share.source.packed else _plain_lines(share)
+        yield from ((share.source.path, texts) for texts in found)
 
 
-def shares(pieces: Iterable[Piece]) -> list[list[Share]]:
-    """Pieces by task: large ones divided, small ones together."""
-    tasks: list[list[Share]] = []
-    room = 0
-    for piece in pieces:
-        begin = 0 if piece.mtime_ns else piece.begin
-        while begin < piece.end:
-            if room <= 0:
-                tasks.append([])
-                room = _TASK_BYTES
-            end = piece.end if piece.mtime_ns else min(piece.end, begin + room)
-            tasks[-1].append(Share(piece, begin, end))
-            room -= (end - begin) * (_PACKED if piece.mtime_ns else 1)
-            begin = end
-    return tasks
-
-
-def read(of_task: Iterable[Share]) -> Iterator[pa.RecordBatch]:
-    """Rows of file, line. Raises MovedError where a file isn't to be found."""
-    for share in of_task:
-        lines = _packed_lines(share.piece) if share.piece.mtime_ns else _plain_lines(share)
-        for texts in reading.batched(lines):
-            files = pa.array([share.piece.path] * len(texts), pa.string())
-            yield pa.RecordBatch.from_arrays([files, pa.array(texts, pa.binary())], ["file", "line"])
-
-
-def _packed_lines(piece: Piece) -> Iterator[bytes]:
+def _packed_lines(piece: Piece) -> Iterator[list[bytes]]:
     for path in _near(piece):
         try:
-            state = path.stat()
-        except OSError:
-            continue
-        if (state.st_size, state.st_mtime_ns) == (piece.end, piece.mtime_ns):
-            return reading.unpack(path, skip=piece.begin)
-    raise MovedError(piece.path)
-
-
-def _plain_lines(share: Share) -> Iterator[bytes]:
-    for path in _near(share.piece):
-        try:
             with path.open("rb") as file:
-                if _mark(file, share.piece.end) == share.piece.mark:
-                    yield from _lines(file, share)
+                state = os.fstat(file.fileno())
+                if (state.st_size, state.st_mtime_ns) == (piece.end, piece.mtime_ns):
+                    yield from reading.unpacked(file, skip=piece.begin)
                     return
         except FileNotFoundError:
             continue
-    raise MovedError(share.piece.path)
+    raise MovedError(piece.path)
+
+
+def _plain_lines(share: Share[Piece]) -> Iterator[list[bytes]]:
+    piece = share.source
+    for path in _near(piece):
+        try:
+            with path.open("rb") as file:
+                if _mark(file, piece.end) == piece.mark:
+                    yield from reading.lines_between(
+                        file, share.begin, share.end, first=piece.begin, last=piece.end
+                    )
+                    return
+        except FileNotFoundError:
+            continue
+    raise MovedError(piece.path)
 
 
 def _near(piece: Piece) -> Iterator[Path]:
@@ -355,17 +334,3 @@ def _near(piece: Piece) -> Iterator[Path]:
     path = Path(piece.path)
     yield path
     yield from (other for other in sorted(path.parent.glob("*")) if other != path and other.is_file())
-
-
-def _lines(file: BinaryIO, share: Share) -> Iterator[bytes]:
-    place = share.begin
-    file.seek(place)
-    if place > share.piece.begin:  # the line that lies across belongs to the share before
-        file.seek(place - 1)
-        place += len(file.readline(share.piece.end - place + 1)) - 1
-    while place < share.end:
-        line = file.readline(share.piece.end - place)
-        place += len(line)
-        text = line.rstrip(b"\r\n")
-        if text.strip():
-            yield text

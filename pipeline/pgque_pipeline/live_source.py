@@ -7,19 +7,22 @@ read before a stream began is told by the warehouse, so Spark's own checkpoint h
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from pgque_pipeline import live_files
 from pgque_pipeline.inputs import files_there
-from pgque_pipeline.live_files import Look, Share, Watch
-from pgque_pipeline.reading import TEXTS
+from pgque_pipeline.live_files import Look, Piece, Watch
+from pgque_pipeline.reading import Lines, Share, shares
 from pgque_pipeline.warehouse import manifest
 from pgque_pipeline.warehouse.manifest import InputFile
 
@@ -46,7 +49,7 @@ class LiveSource(DataSource):
 
     def schema(self) -> str:
         """Its columns."""
-        return TEXTS
+        return "file string, line binary"
 
     def streamReader(self, schema: StructType) -> LiveReader:  # noqa: ARG002, N802
         """Its reader."""
@@ -54,8 +57,8 @@ class LiveSource(DataSource):
 
 
 class _Task(InputPartition):
-    def __init__(self, shares: list[Share]) -> None:
-        super().__init__(shares)
+    def __init__(self, task: list[Share[Piece]]) -> None:
+        super().__init__(task)
 
 
 class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -86,8 +89,25 @@ class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:  # noqa: ARG002
         """What each task is to read."""
-        return [_Task(shares) for shares in live_files.shares(Look.from_json(end).pieces)]
+        return [_Task(task) for task in shares(Look.from_json(end).pieces)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The lines of a task."""
-        return live_files.read(partition.value)
+        for path, texts in live_files.read(partition.value):
+            files = pa.array([path] * len(texts), pa.string())
+            yield pa.RecordBatch.from_arrays([files, pa.array(texts, pa.binary())], ["file", "line"])
+
+
+def lines(rows: DataFrame) -> Lines:
+    """What has come of this source as input."""
+    return Lines(rows.select("file", "line"), _read)
+
+
+def _read(
+    batches: Iterator[pa.RecordBatch],
+    gone: Callable[[str], None],  # noqa: ARG001 - a file that is gone has ended the batch
+) -> Iterator[tuple[str, list[bytes]]]:
+    for batch in batches:
+        pairs = zip(batch.column("file").to_pylist(), batch.column("line").to_pylist(), strict=True)
+        for file, of_file in groupby(pairs, itemgetter(0)):
+            yield file, [line for _, line in of_file]

@@ -1,174 +1,234 @@
-"""Input files as rows of OTLP lines, whatever they are packed in.
+"""Input files as lines, cut into tasks of about the same size for Spark's workers.
 
-Plain files are read by Spark's own JSON reader, in parallel also within a file. Packed ones are unpacked
-in Python, a file at a time: gzip; zstd; and zstd as the OpenTelemetry Collector writes it, where each line
-is packed on its own behind its length in four bytes.
+A worker reads what it parses by itself: on the way through Spark lines would cost more than it takes to parse
+them. Plain files are cut anywhere, and a line belongs to the share that it begins in. Packed ones are read
+as a whole.
 """
 
 from __future__ import annotations
 
-import re
-import struct
-import zlib
-from collections.abc import Iterator, Sequence
-from functools import reduce
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sf
 
-_GZIP = b"\x1f\x8b"
-_ZSTD = b"\x28\xb5\x2f\xfd"
-_LENGTH = struct.Struct(">I")
-# Names by which Spark's reader would unpack a file itself, and those that it could take for a pattern.
-_PACKED_NAMES = (".gz", ".zst", ".bz2", ".lz4", ".snappy", ".deflate", ".zstd")
-_PLAIN_PATH = re.compile(r"[A-Za-z0-9_./=@,+-]+")
-# Files that Spark's reader would pass over without a word.
-_PASSED_OVER = re.compile(r"_.*|.*\._COPYING_")
-# What reading a packed file may end with.
-UNREADABLE = (OSError, EOFError, zlib.error)
-TEXTS = "file string, line binary"
-_CHUNK = 256 * 1024
-_BATCH_BYTES = 8 * 1024 * 1024
+from pgque_pipeline import unpacking
+
+_TASK_BYTES = 32 * 1024**2
+# Packed input is larger than it looks.
+PACKED = 8
+_CHUNK = 1024 * 1024
+
+# Makes lists of lines, each with the file that they are of, of the rows of a task, and tells somebody of
+# each file that isn't there any more.
+Read = Callable[[Iterator[pa.RecordBatch], Callable[[str], None]], Iterator[tuple[str, list[bytes]]]]
 
 
-def lines(spark: SparkSession, files: Sequence[Path]) -> DataFrame:
-    """A row per line: file, and the line in bytes. At least one file has to be given.
+@dataclass(frozen=True)
+class Lines:
+    """Input: what Spark spreads over its workers, and how a worker makes lines of it.
+
+    gone  files that weren't there any more when the others were cut up
+    """
+
+    rows: DataFrame
+    read: Read
+    gone: tuple[str, ...] = ()
+
+
+class Cuttable(Protocol):
+    """What is to be read of a file: all that is in it where it is packed, else from `begin` to `end`."""
+
+    @property
+    def begin(self) -> int: ...  # noqa: D102
+    @property
+    def end(self) -> int: ...  # noqa: D102
+    @property
+    def packed(self) -> bool: ...  # noqa: D102
+
+
+C = TypeVar("C", bound=Cuttable)
+
+
+@dataclass(frozen=True)
+class Share(Generic[C]):
+    """Lines of `source` that begin from `begin` on and before `end`; of packed files, all lines."""
+
+    source: C
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True)
+class File:
+    """A file as it was when it was cut."""
+
+    path: str
+    end: int
+    packed: bool
+    begin: int = 0
+
+
+def lines(spark: SparkSession, files: Iterable[Path]) -> Lines:
+    """The lines of these files.
 
     What a packed file breaks off with, or holds that can't be unpacked, is a line of its own that says so.
     """
-    packed = [path for path in files if needs_python(path)]
-    plain = sorted({*files} - {*packed})
-    parts = [_plain(spark, plain)] if plain else []
-    parts += [_unpacked(spark, packed)] if packed else []
-    return reduce(DataFrame.unionByName, parts)
+    found, gone = opened(files)
+    tasks = shares(found)
+    rows = spark.range(0, len(tasks), 1, max(len(tasks), 1))
+    return Lines(rows, partial(_read_tasks, tasks=tasks), tuple(gone))
 
 
-def needs_python(path: Path) -> bool:
-    """Whether the file is packed, by its first bytes, or has a name that Spark's reader would misread."""
-    if not _PLAIN_PATH.fullmatch(str(path)) or _PASSED_OVER.fullmatch(path.name):
-        return True
-    if path.suffix.lower() in _PACKED_NAMES:
-        return True
-    with path.open("rb") as file:
-        head = file.read(8)
-    return is_packed(head)
+def opened(files: Iterable[Path]) -> tuple[list[File], list[str]]:
+    """What the files are, and the paths of those that aren't there any more."""
+    found: list[File] = []
+    gone: list[str] = []
+    for path in files:
+        try:
+            with path.open("rb") as file:
+                packed = unpacking.is_packed(file.read(unpacking.HEAD))
+                found.append(File(str(path), file.seek(0, 2), packed))
+        except FileNotFoundError:
+            gone.append(str(path))
+    return found, gone
 
 
-def is_packed(head: bytes) -> bool:
-    """Whether a file is packed that begins with these eight bytes."""
-    return head.startswith((_GZIP, _ZSTD)) or head[4:].startswith(_ZSTD)
+def shares(sources: Iterable[C]) -> list[list[Share[C]]]:
+    """What each task is to read: large ones divided, small ones together."""
+    tasks: list[list[Share[C]]] = []
+    room = 0
+    for source in sources:
+        begin = 0 if source.packed else source.begin
+        while begin < source.end:
+            if room <= 0:
+                tasks.append([])
+                room = _TASK_BYTES
+            end = source.end if source.packed else min(source.end, begin + room)
+            tasks[-1].append(Share(source, begin, end))
+            room -= (end - begin) * (PACKED if source.packed else 1)
+            begin = end
+    return tasks
 
 
-def _plain(spark: SparkSession, files: Sequence[Path]) -> DataFrame:
-    found = spark.read.text([str(path) for path in files])
-    path = sf.regexp_replace(sf.col("_metadata.file_path"), "^file:(//)?", "")
-    return found.select(path.alias("file"), sf.col("value").cast("binary").alias("line"))
+# --- in a worker ---------------------------------------------------------------------------------
 
 
-def _unpacked(spark: SparkSession, files: Sequence[Path]) -> DataFrame:
-    paths = spark.createDataFrame([(str(path),) for path in files], "path string")
-    spread = paths.repartition(len(files)) if len(files) > 1 else paths
-    return spread.mapInArrow(_texts, TEXTS)
-
-
-def _texts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _read_tasks(
+    batches: Iterator[pa.RecordBatch], gone: Callable[[str], None], tasks: Sequence[Sequence[Share[File]]]
+) -> Iterator[tuple[str, list[bytes]]]:
     for batch in batches:
-        for path in batch.column("path").to_pylist():
-            for texts in batched(unpack(Path(path))):
-                yield pa.RecordBatch.from_pydict({"file": [path] * len(texts), "line": texts})
+        for number in batch.column("id").to_pylist():
+            yield from read(tasks[number], gone)
 
 
-def batched(texts: Iterator[bytes]) -> Iterator[list[bytes]]:
-    """Lines in lists of a size that suits a task."""
-    batch: list[bytes] = []
-    size = 0
-    for text in texts:
-        batch.append(text)
-        size += len(text)
-        if size >= _BATCH_BYTES:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
+def read(task: Iterable[Share[File]], gone: Callable[[str], None]) -> Iterator[tuple[str, list[bytes]]]:
+    """The lines of a task, many at a time."""
+    for share in task:
+        path = share.source.path
+        try:
+            file = open(path, "rb")  # noqa: SIM115 - what goes wrong later isn't that it is gone
+        except FileNotFoundError:
+            gone(path)
+            continue
+        with file:
+            found = unpacked(file) if share.source.packed else lines_between(file, share.begin, share.end)
+            yield from ((path, texts) for texts in found)
 
 
-def unpack(path: Path, *, skip: int = 0) -> Iterator[bytes]:
+def unpacked(file: BinaryIO, *, skip: int = 0) -> Iterator[list[bytes]]:
     """Lines of a packed file. One that breaks off, or isn't what it seems, ends with what was wrong.
 
-    `skip` bytes of what it holds are left out.
+    `skip` bytes of what it holds are left out, unless it is packed by the message.
     """
-    with path.open("rb") as file:
-        head = file.read(8)
-        if head[4:].startswith(_ZSTD):
-            file.seek(0)
-            yield from _framed(file)
+    file.seek(0)
+    head = file.read(unpacking.HEAD)
+    if unpacking.is_framed(head):
+        file.seek(0)
+        for message in unpacking.messages(file):
+            yield from _split([message])
+        return
+    try:
+        yield from _split(_after(unpacking.content(file), skip))
+    except unpacking.UNREADABLE as error:
+        yield [f"the file can't be unpacked to its end: {error}".encode()]
+
+
+def lines_between(
+    file: BinaryIO, begin: int, end: int, *, first: int = 0, last: int | None = None
+) -> Iterator[list[bytes]]:
+    """Lines that begin from `begin` on and before `end`.
+
+    What stands before `first` and from `last` on doesn't count: there are whole lines before, and the last
+    one is as long as it is up to there.
+    """
+    return _split(_lines_whole(file, begin, end, first, last))
+
+
+def _lines_whole(file: BinaryIO, begin: int, end: int, first: int, last: int | None) -> Iterator[bytes]:
+    """The bytes of these lines."""
+    if begin > first:  # the line that lies across belongs to the share before
+        begin = _end_of_line(file, begin - 1, end)
+    if begin >= end:
+        return
+    file.seek(begin)
+    chunk = b""
+    for chunk in _chunks(file, end - begin):
+        yield chunk
+    if chunk.endswith(b"\n"):
+        return
+    for chunk in _chunks(file, None if last is None else last - end):
+        whole, newline, _ = chunk.partition(b"\n")
+        yield whole
+        if newline:
             return
-        try:
-            yield from _lines(_after(content(file), skip))
-        except UNREADABLE as error:
-            yield f"the file can't be unpacked to its end: {error}".encode()
 
 
-def content(file: BinaryIO) -> Iterator[bytes]:
-    """What a file holds, unpacked; not for messages behind their lengths. Raises one of UNREADABLE."""
-    file.seek(0)
-    head = file.read(8)
-    file.seek(0)
-    if head.startswith(_GZIP):
-        yield from _gunzip(file)
-    elif head.startswith(_ZSTD):
-        yield from _chunks(pa.CompressedInputStream(pa.PythonFile(file), "zstd"))
-    else:
-        yield from _chunks(file)
+def _end_of_line(file: BinaryIO, place: int, end: int) -> int:
+    """Where the line ends that `place` is in; `end` if not before."""
+    file.seek(place)
+    for chunk in _chunks(file, end - place):
+        found = chunk.find(b"\n")
+        if found >= 0:
+            return place + found + 1
+        place += len(chunk)
+    return end
 
 
-def _after(chunks: Iterator[bytes], skip: int) -> Iterator[bytes]:
+def _chunks(file: BinaryIO, size: int | None) -> Iterator[bytes]:
+    """What follows in a file: `size` bytes, fewer if it ends before; None for all."""
+    while size is None or size > 0:
+        chunk = file.read(_CHUNK if size is None else min(_CHUNK, size))
+        if not chunk:
+            return
+        yield chunk
+        size = None if size is None else size - len(chunk)
+
+
+def _after(chunks: Iterable[bytes], skip: int) -> Iterator[bytes]:
     for chunk in chunks:
         yield chunk[skip:]
         skip = max(0, skip - len(chunk))
 
 
-def _chunks(stream: BinaryIO | pa.NativeFile) -> Iterator[bytes]:
-    while chunk := stream.read(_CHUNK):
-        yield chunk
-
-
-def _gunzip(file: BinaryIO) -> Iterator[bytes]:
-    """What a gzip file holds; unlike gzip's own reader, all of it that comes before a mistake."""
-    unpacker = zlib.decompressobj(wbits=31)
-    for packed in _chunks(file):
-        rest = packed
-        while rest:
-            if unpacker.eof:  # another member follows
-                unpacker = zlib.decompressobj(wbits=31)
-            yield unpacker.decompress(rest)
-            rest = unpacker.unused_data
-    if not unpacker.eof:
-        raise EOFError("it breaks off")
-
-
-def _lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    rest = b""
+def _split(chunks: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """The lines of a text that comes in chunks, but for blank ones."""
+    begun: list[bytes] = []  # of a line that is longer than a chunk, not put together before it is whole
     for chunk in chunks:
-        *whole, rest = (rest + chunk).split(b"\n")
-        yield from (line for line in whole if line.strip())
-    if rest.strip():
-        yield rest
+        head, *more = chunk.split(b"\n")
+        begun.append(head)
+        if more:
+            *whole, rest = b"".join(begun), *more
+            begun = [rest]
+            if found := _not_blank(whole):
+                yield found
+    if found := _not_blank([b"".join(begun)]):
+        yield found
 
 
-def _framed(file: BinaryIO) -> Iterator[bytes]:
-    """Messages, each behind its length, as the collector's file exporter writes what it packs."""
-    while head := file.read(_LENGTH.size):
-        body = file.read(_LENGTH.unpack(head)[0]) if len(head) == _LENGTH.size else b""
-        if len(head) < _LENGTH.size or len(body) < _LENGTH.unpack(head)[0]:
-            yield b"the file breaks off within a message"
-            return
-        try:
-            message = pa.CompressedInputStream(pa.BufferReader(body), "zstd").read()
-        except OSError as error:
-            yield f"a message can't be unpacked: {error}".encode()
-            continue
-        yield from (line for line in message.split(b"\n") if line.strip())
+def _not_blank(texts: Iterable[bytes]) -> list[bytes]:
+    return [line for text in texts if (line := text.rstrip(b"\r")) and not line.isspace()]

@@ -155,19 +155,24 @@ class _Reading:
         taken = intake.take(self._warehouse, lines, rules)
         self._summary.points += taken.points
         self._summary.refused += taken.refused
-        names = [str(path) for path in files]
+        if taken.gone:
+            self._summary.files -= len(taken.gone)
+            first, *more = sorted(taken.gone)
+            others = f" and {len(more):,} more" if more else ""
+            self._progress.note(f"passed over, as it is gone by now: {first}{others}")
+        there = {str(path): state for path, state in files.items() if str(path) not in taken.gone}
         quarantine = intake.tell_refused(
             self._warehouse,
             lines,
             rules,
             before.whole.get(QUARANTINE.name),
-            again=names,
+            again=[*there],
             any_new=taken.refused > 0,
         )
         following = intake.with_refused(intake.with_taken(before, taken), quarantine)
         if rules.window:  # what else there is in these files is still to be read
             return following
-        return replace(following, files={**before.files, **dict(zip(names, files.values(), strict=True))})
+        return replace(following, files={**before.files, **there})
 
 
 def _parts(input_bytes: int) -> int:

@@ -24,7 +24,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pgque_pipeline import intake
 from pgque_pipeline.inputs import files_there, refuse_own_files
 from pgque_pipeline.live_files import Look
-from pgque_pipeline.live_source import LiveSource, options
+from pgque_pipeline.live_source import LiveSource, lines, options
 from pgque_pipeline.progress import Progress
 from pgque_pipeline.run import Summary, make_days, make_whole, resettle
 from pgque_pipeline.schemas import QUARANTINE
@@ -208,10 +208,10 @@ class _Stream:
         rules = intake.Rules(self._request.now(), watermark=watermark)
         taken = intake.Taken()
         if look.pieces:
-            taken = intake.take(warehouse, rows, rules)
+            taken = intake.take(warehouse, lines(rows), rules)
         quarantine = intake.tell_refused(
             warehouse,
-            rows,
+            lines(rows),
             rules,
             warehouse.manifest.whole.get(QUARANTINE.name),
             again=look.again,

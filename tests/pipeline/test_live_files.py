@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pgque_pipeline import live_files
+from pgque_pipeline import live_files, reading
 from pgque_pipeline.inputs import files_there
 from pgque_pipeline.live_files import Look, MovedError, Piece, Watch
 from pgque_pipeline.warehouse.manifest import InputFile
@@ -45,8 +45,8 @@ class Follower:
 
 
 def lines_of(look: Look) -> list[str]:
-    batches = (batch for shares in live_files.shares(look.pieces) for batch in live_files.read(shares))
-    return [line.decode() for batch in batches for line in batch.column("line").to_pylist()]
+    found = (texts for task in reading.shares(look.pieces) for _, texts in live_files.read(task))
+    return [line.decode() for texts in found for line in texts]
 
 
 @pytest.fixture
@@ -157,7 +157,7 @@ def test_a_task_reads_the_lines_that_begin_in_its_share(
     texts = [f"{'x' * (n * 7 % 13)}{n}" for n in range(300)]
     add(tmp_path / "a", "".join(f"{text}\n" for text in texts))
     for size in (1, 2, 5, 64, 1000):
-        monkeypatch.setattr(live_files, "_TASK_BYTES", size)
+        monkeypatch.setattr(reading, "_TASK_BYTES", size)
         look = Follower(tmp_path).look()
         assert lines_of(look) == texts
 

@@ -165,9 +165,8 @@ def test_files_are_read_however_they_are_packed_and_named(spark: SparkSession, t
         (tmp_path / name).write_bytes(content)
     lines = reading.lines(spark, [tmp_path / name for name in contents])
     flat = points.flat(lines, now=NOW)
-    assert {row["file"] for row in compare.rows(lines.select("file"))} == {
-        str(tmp_path / name) for name in contents if name != "empty.json"
-    }
+    files = {row["file"] for row in compare.rows(flat.select("file"))}
+    assert files == {str(tmp_path / name) for name in contents if name != "empty.json"}
     assert sorted(row["value"] for row in compare.rows(points.usable(flat))) == [float(i) for i in range(14)]
     assert compare.rows(points.rejected(flat)) == []
 
@@ -190,7 +189,8 @@ def test_a_packed_file_that_breaks_off_ends_with_what_was_wrong(
 ) -> None:
     path = tmp_path / "packed"
     path.write_bytes(content)
-    found = [*reading.unpack(path)]
+    with path.open("rb") as file:
+        found = [line for lines in reading.unpacked(file) for line in lines]
     assert found[:whole] == [b"one", b"two"][:whole]
     assert len(found) > whole
     assert b"unpacked" in found[-1] or b"breaks off" in found[-1]

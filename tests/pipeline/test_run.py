@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Sequence
+import io
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pgque_exporter.errors import UserError
+from pgque_pipeline import reading
 from pgque_pipeline import run as run_module
 from pgque_pipeline.progress import Progress
 from pgque_pipeline.run import Request, Summary, run
@@ -36,11 +38,12 @@ class Runs:
         self.input = folder / "input"
         self.input.mkdir()
         self.root = folder / "warehouse"
+        self.said = io.StringIO()
 
     def run(self, **choices: Any) -> Summary:
         request = Request(inputs=[self.input], settings=choices.pop("settings", SETTINGS), now=NOW)
-        warehouse = open_warehouse(self.root, create=True)
-        return run(self._spark, warehouse, replace(request, **choices), Progress(quiet=True))
+        warehouse, progress = open_warehouse(self.root, create=True), Progress(self.said)
+        return run(self._spark, warehouse, replace(request, **choices), progress)
 
     @property
     def warehouse(self) -> Warehouse:
@@ -112,6 +115,35 @@ def test_what_was_refused_is_kept_until_its_file_is_mended(runs: Runs) -> None:
     runs.run()
     assert [Path(row["file"]).name for row in runs.rows(QUARANTINE.name)] == ["broken.json"]
     assert len(runs.rows("points")) == len(truth(lines)["points"])
+
+
+def test_files_that_vanish_are_passed_over_and_not_noted_as_read(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = history(10, BEGIN, 3)
+    stays, sooner, later = (runs.input / f"{name}.json" for name in ("stays", "sooner", "later"))
+    write(stays, lines[::2])
+    for path in (sooner, later):
+        write(path, ["broken", *lines[1::2]])
+    cut = reading.lines
+
+    def while_they_vanish(spark: SparkSession, files: Iterable[Path]) -> reading.Lines:
+        sooner.unlink()
+        found = cut(spark, files)
+        later.rename(runs.root.parent / later.name)
+        return found
+
+    monkeypatch.setattr(reading, "lines", while_they_vanish)
+    summary = runs.run()
+    monkeypatch.undo()
+    assert (summary.files, summary.refused) == (1, 0)
+    assert [*runs.warehouse.manifest.files] == [str(stays)]
+    assert f"passed over, as it is gone by now: {later} and 1 more\n" in runs.said.getvalue()
+    assert runs.rows("quarantine") == []
+    (runs.root.parent / later.name).rename(later)
+    assert runs.run().files == 1
+    assert runs.differences(lines) == []
+    assert [row["file"] for row in runs.rows("quarantine")] == [str(later)]
 
 
 def depth(ts: int, value: float | str) -> str:

@@ -6,7 +6,7 @@ elsewhere, or a change of leader, its series go on. All others belong to their s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -17,12 +17,13 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as sf
 
-from pgque_pipeline.otlp import LABELS, Columns, Identity, Parser
+from pgque_pipeline.otlp import LABELS, Identity, Parser
+from pgque_pipeline.reading import Lines, Read
 from pgque_pipeline.schemas import FRESH, POINTS, QUARANTINE, SERIES
 
 _FUTURE = timedelta(days=1)
 _ONE_DAY = timedelta(days=1)
-# Points of a batch on the way from Python to Spark.
+# Points that are made into columns at a time.
 _BATCH = 50_000
 
 # Of points of a series and a time the first in this order stays: that of the largest value.
@@ -33,6 +34,7 @@ _ORDER = [
 ]
 
 Days = tuple[date | None, date | None]
+Parse = Callable[[Iterable[tuple[str, list[bytes]]]], Iterator[pa.RecordBatch]]
 
 _MOMENT = pa.timestamp("us", tz="UTC")
 # What `flat` gives: the columns of fresh points without the day, and where a row comes from.
@@ -69,9 +71,9 @@ _MAX_DAYS = 2**20
 
 
 def flat(
-    lines: DataFrame, *, now: datetime, earliest: date | None = None, spared: Days | None = None
+    lines: Lines, *, now: datetime, earliest: date | None = None, spared: Days | None = None
 ) -> DataFrame:
-    """A row per data point of `lines` (file, line), the columns of fresh points and more.
+    """A row per data point of `lines`, the columns of fresh points and more.
 
     What a series is about stands in some rows only, at least in one of each day. Where a point or a whole
     line can't be used, `reason` says why and `text` what it was; all else is NULL but `file`. Points of more
@@ -79,13 +81,16 @@ def flat(
     first to a last day, None for no bound.
     """
     parse = parser(now, earliest, spared)
-    return lines.select("file", "line").mapInArrow(parse, _FLAT_DDL).withColumn("date", sf.to_date("ts"))
+    task = partial(_flat_rows, read=lines.read, parse=parse)
+    return lines.rows.mapInArrow(task, _FLAT_DDL).withColumn("date", sf.to_date("ts"))
 
 
-def parser(
-    now: datetime, earliest: date | None, spared: Days | None
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What `flat` does with Arrow's batches of file and line: to batches of its columns, but for `date`."""
+def _flat_rows(batches: Iterator[pa.RecordBatch], read: Read, parse: Parse) -> Iterator[pa.RecordBatch]:
+    return parse(read(batches, lambda _: None))
+
+
+def parser(now: datetime, earliest: date | None, spared: Days | None) -> Parse:
+    """What `flat` does with lists of lines, each with its file: to batches of its columns, but for `date`."""
     latest = _nanoseconds(now + _FUTURE)
     return partial(_parsed, latest=latest, late=partial(_is_late, *_late(earliest, spared)))
 
@@ -182,37 +187,33 @@ def _nanoseconds(moment: datetime) -> int:
 
 
 def _parsed(
-    batches: Iterator[pa.RecordBatch], latest: int, late: Callable[[int], bool]
+    found: Iterable[tuple[str, list[bytes]]], latest: int, late: Callable[[int], bool]
 ) -> Iterator[pa.RecordBatch]:
     parser, labels = Parser(latest, late), _Labels()
     files: list[str] = []
-    for batch in batches:
-        for file, line in zip(batch.column("file").to_pylist(), batch.column("line"), strict=True):
-            text = line.as_py()
-            if text.isspace() or not text:
-                continue
-            parser.line(text)
-            files += [file] * (len(parser.columns) - len(files))
-            if len(files) >= _BATCH:
+    for file, lines in found:
+        for line in lines:
+            parser.line(line)
+            if len(parser.columns) >= _BATCH:
+                files += [file] * (len(parser.columns) - len(files))
                 yield _batch(parser, labels, files)
                 files = []
+        files += [file] * (len(parser.columns) - len(files))
     if files:
         yield _batch(parser, labels, files)
 
 
 def _batch(parser: Parser, labels: _Labels, files: list[str]) -> pa.RecordBatch:
     columns = parser.columns
-    given = (
-        files, columns.reason, columns.text, None, columns.ts, columns.temporality, columns.start,
-        columns.value, columns.count, columns.sum, columns.counts,
-    )  # fmt: skip
-    arrays = [
-        None if column is None else pa.array(column, type_)
-        for column, type_ in zip(given, _FLAT.types, strict=False)
-    ]
-    arrays[3:4], more = labels.of(parser.identities, columns)
+    arrays = {
+        name: pa.array(values, _FLAT.field(name).type)
+        for name, values in {**vars(columns), "file": files}.items()
+        if name in _FLAT.names
+    }
+    series = pa.array(columns.series, pa.int32())
+    arrays |= labels.of(parser.identities, series, arrays["ts"], arrays["reason"])
     parser.taken()
-    return pa.RecordBatch.from_arrays([*arrays, *more], schema=_FLAT)
+    return pa.RecordBatch.from_arrays([arrays[name] for name in _FLAT.names], schema=_FLAT)
 
 
 class _Labels:
@@ -220,45 +221,42 @@ class _Labels:
 
     def __init__(self) -> None:
         self._of: list[Identity] = []
-        self._arrays: list[pa.Array[Any]] = []
+        self._columns: dict[str, pa.Array[Any]] = {}
         self._told: set[int] = set()
 
     def of(
-        self, identities: list[Identity], columns: Columns
-    ) -> tuple[list[pa.Array[Any]], list[pa.Array[Any]]]:
-        """The id of each point's series, and the labels of those that are the first of their day."""
+        self, identities: list[Identity], series: pa.Array[Any], ts: pa.Array[Any], reason: pa.Array[Any]
+    ) -> dict[str, pa.Array[Any]]:
+        """Columns by name: the id of each point's series, and the labels of the first of each series and day.
+
+        `series` are places in `identities`.
+        """
         if identities is not self._of:
-            self._of, self._arrays, self._told = identities, [], set()
-        if not self._arrays or len(self._arrays[0]) != len(identities):
-            self._arrays = _label_arrays(identities)
-        index = pa.array(columns.series, pa.int32())
-        ids, *labels = self._arrays
-        first = pa.array(self._first_of_day(columns), pa.int32())
-        return [ids.take(index)], [column.take(first) for column in labels]
+            self._of, self._columns, self._told = identities, {}, set()
+        if not self._columns or len(self._columns["series_id"]) != len(identities):
+            self._columns = _label_columns(identities)
+        first = self._first_of_day(series, ts, reason)
+        return {
+            name: column.take(series if name == "series_id" else first)
+            for name, column in self._columns.items()
+        }
 
-    def _first_of_day(self, columns: Columns) -> list[int | None]:
-        found: list[int | None] = [None] * len(columns)
-        told = self._told
-        rows = zip(columns.series, columns.ts, columns.reason, strict=True)
-        for place, (series, ts, reason) in enumerate(rows):
-            if series is not None and ts is not None and reason is None:
-                key = series * _MAX_DAYS + ts // _DAY_MICROS
-                if key not in told:
-                    told.add(key)
-                    found[place] = series
-        return found
+    def _first_of_day(self, series: pa.Array[Any], ts: pa.Array[Any], reason: pa.Array[Any]) -> pa.Array[Any]:
+        """`series` where that is the first usable point of a day; else NULL."""
+        usable = np.flatnonzero(pc.is_null(reason).to_numpy(zero_copy_only=False))
+        numbers = series.fill_null(0).to_numpy().astype(np.int64)
+        days = ts.cast(pa.int64()).fill_null(0).to_numpy() // _DAY_MICROS
+        keys, places = np.unique((numbers * _MAX_DAYS + days)[usable], return_index=True)
+        new = np.array([key not in self._told for key in keys.tolist()], bool)
+        self._told.update(keys.tolist())
+        others = np.ones(len(numbers), bool)
+        others[usable[places[new]]] = False
+        return pa.array(numbers, pa.int32(), mask=others)
 
 
-def _label_arrays(identities: list[Identity]) -> list[pa.Array[Any]]:
-    columns: list[list[Any]] = [
-        [one.series_id for one in identities],
-        [one.entity_id for one in identities],
-        [one.metric for one in identities],
-        [one.kind for one in identities],
-        [one.unit for one in identities],
-        *([one.labels[index] for one in identities] for index in range(len(LABELS))),
-        [one.attributes for one in identities],
-        [one.bounds for one in identities],
-    ]
-    types = [pa.int64(), *_FLAT.types[_FLAT.get_field_index("entity_id") :]]
-    return [pa.array(column, type_) for column, type_ in zip(columns, types, strict=True)]
+def _label_columns(identities: list[Identity]) -> dict[str, pa.Array[Any]]:
+    columns: dict[str, list[Any]] = {
+        name: [getattr(one, name) for one in identities] for name in Identity._fields if name != "labels"
+    }
+    columns |= {name: [one.labels[place] for one in identities] for place, name in enumerate(LABELS)}
+    return {name: pa.array(values, _FLAT.field(name).type) for name, values in columns.items()}

@@ -15,6 +15,7 @@ from pyspark.sql import functions as sf
 
 from pgque_exporter.errors import UserError
 from pgque_pipeline import daily, fresh, overall, settling
+from pgque_pipeline.reading import Lines
 from pgque_pipeline.schemas import FRESH, POINTS, SERIES, TABLES, Table
 from pgque_pipeline.settings import Settings
 from pgque_pipeline.tables import points
@@ -101,7 +102,7 @@ class Warehouse:
 
     def write_fresh(
         self,
-        lines: DataFrame,
+        lines: Lines,
         *,
         now: datetime,
         earliest: date | None = None,
