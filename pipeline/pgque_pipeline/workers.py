@@ -7,6 +7,10 @@ from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
+# A task of Spark costs some 30 ms: jobs that are to wait for each other anyway share one. A few for each core,
+# so that none is left with a long one at the end.
+_TASKS_PER_CORE = 4
+
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
@@ -18,4 +22,6 @@ def spread(spark: SparkSession, work: Callable[[Job], Result], jobs: Sequence[Jo
     """
     if not jobs:
         return []
-    return spark.sparkContext.parallelize(jobs, len(jobs)).map(work).collect()
+    context = spark.sparkContext
+    tasks = min(len(jobs), context.defaultParallelism * _TASKS_PER_CORE)
+    return context.parallelize(jobs, tasks).map(work).collect()
