@@ -96,6 +96,9 @@ class Columns:
         )  # fmt: skip
 
 
+_Bounds = tuple[tuple[float, ...], str | None]
+
+
 @dataclass
 class _Metric:
     """What the points of one metric of one resource have in common, and which series came last time."""
@@ -107,12 +110,13 @@ class _Metric:
     series: dict[tuple[Any, tuple[float, ...] | None], int] = field(default_factory=dict)
     last_attributes: list[Any] = field(default_factory=list)
     last_series: list[int] = field(default_factory=list)
-    last_bounds: tuple[Any, tuple[float, ...]] = (None, ())
+    last_bounds: tuple[Any, _Bounds] = (None, ((), None))
 
-    def bounds_of(self, given: Any) -> tuple[float, ...]:
-        """Bounds of buckets, which seldom change."""
+    def bounds_of(self, given: Any) -> _Bounds:
+        """Bounds of buckets, which seldom change, and why they can't be used."""
         if given != self.last_bounds[0]:
-            self.last_bounds = given, tuple(_numbers(given))
+            bounds = tuple(_numbers(given))
+            self.last_bounds = given, (bounds, _fault_of(bounds))
         return self.last_bounds[1]
 
 
@@ -268,30 +272,52 @@ class Parser:
             return False
         if not all(map(isfinite, values)) or (metric.kind == "counter" and min(values) < 0):
             return False
-        known = self._times
-        stamps = [known.get(time) or self._time(time) for time in times]
-        if any(reason for _, reason in stamps):
+        moments = self._moments(metric, times, starts)
+        if moments is None:
             return False
-        begun: list[int | None] = [None] * len(points)
-        if metric.kind == "counter":
-            begun = [self._start(start, ns) for start, (ns, _) in zip(starts, stamps, strict=True)]
-        if attributes == metric.last_attributes:
-            series = metric.last_series
-        else:
-            series = [self._series(metric, one, None) for one in attributes]
-            # Python calls some attributes equal that aren't, such as 1 and 1.0; numbers of ours never.
-            if {*map(type, attributes)} == {int}:
-                metric.last_attributes, metric.last_series = attributes, series
+        ts, begun = moments
+        series = self._series_of_all(metric, attributes)
         count, nothing = len(points), [None] * len(points)
         columns = self.columns
         columns.series += series
-        columns.ts += [ns // 1000 for ns, _ in stamps]
+        columns.ts += ts
         columns.temporality += [temporality] * count
         columns.start += begun
         columns.value += values
         for column in (columns.count, columns.sum, columns.counts, columns.reason, columns.text):
             column += nothing
         return True
+
+    def _moments(
+        self, metric: _Metric, times: list[Any], starts: list[Any]
+    ) -> tuple[list[int], list[int | None]] | None:
+        """When points were taken and since when they count; None where one isn't to be taken.
+
+        Mostly all were taken at once.
+        """
+        count = len(times)
+        # Of texts only: Python calls 1, 1.0 and true equal.
+        of_texts = isinstance(times[0], str) and isinstance(starts[0], str | None)
+        if of_texts and times.count(times[0]) == count and starts.count(starts[0]) == count:
+            ns, reason = self._time(times[0])
+            start = self._start(starts[0], ns) if metric.kind == "counter" else None
+            return None if reason else ([ns // 1000] * count, [start] * count)
+        stamps = [self._time(time) for time in times]
+        if any(reason for _, reason in stamps):
+            return None
+        begun: list[int | None] = [None] * count
+        if metric.kind == "counter":
+            begun = [self._start(start, ns) for start, (ns, _) in zip(starts, stamps, strict=True)]
+        return [ns // 1000 for ns, _ in stamps], begun
+
+    def _series_of_all(self, metric: _Metric, attributes: list[Any]) -> list[int]:
+        if attributes == metric.last_attributes:
+            return metric.last_series
+        series = [self._series(metric, one, None) for one in attributes]
+        # Python calls some attributes equal that aren't, such as 1 and 1.0; numbers of ours never.
+        if {*map(type, attributes)} == {int}:
+            metric.last_attributes, metric.last_series = attributes, series
+        return series
 
     # --- points ----------------------------------------------------------------------------------
 
@@ -304,7 +330,7 @@ class Parser:
                 raise _Refused(reason)
             histogram = metric.kind == "histogram"
             buckets = _integers(point.get("bucketCounts")) if histogram else None
-            bounds = metric.bounds_of(point.get("explicitBounds")) if histogram else None
+            bounds, fault = metric.bounds_of(point.get("explicitBounds")) if histogram else (None, None)
             number, total = _number(point.get("asDouble")), _number(point.get("sum"))
             if number is None:
                 number = _cast(point.get("asInt"))
@@ -313,6 +339,8 @@ class Parser:
                 number = count = total = buckets = None
             elif histogram:
                 _check_histogram(count, total, buckets or [], bounds or ())
+                if fault is not None:
+                    raise _Refused(fault)
                 number = None
             else:
                 _check_number(metric.kind, number)
@@ -450,18 +478,23 @@ def _check_histogram(
 ) -> None:
     if count is None or count < 0:
         raise _Refused("no count")
-    if None in buckets or any(one < 0 for one in buckets if one is not None):
+    known = [one for one in buckets if one is not None]
+    if len(known) < len(buckets) or min(known, default=0) < 0:
         raise _Refused("a bucket without a count")
     if len(buckets) != (len(bounds) + 1 if buckets else 0) or (bounds and not buckets):
         raise _Refused("buckets that do not fit their bounds")
-    if buckets and sum(filter(None, buckets)) != count:
+    if buckets and sum(known) != count:
         raise _Refused("buckets that do not add up to the count")
     if total is not None and not isfinite(total):
         raise _Refused("not a finite sum")
+
+
+def _fault_of(bounds: Sequence[float]) -> str | None:
     if not all(map(isfinite, bounds)):
-        raise _Refused("a bound that is not finite")
+        return "a bound that is not finite"
     if any(not a < b for a, b in pairwise(bounds)):
-        raise _Refused("bounds that do not ascend")
+        return "bounds that do not ascend"
+    return None
 
 
 # --- JSON ----------------------------------------------------------------------------------------

@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
-# A task of Spark costs some 30 ms: jobs that are to wait for each other anyway share one. A few for each core,
-# so that none is left with a long one at the end.
+# A task of Spark costs some 30 ms: jobs that would wait for each other anyway share one. A few for each core,
+# so that none has much left when the others are done.
 _TASKS_PER_CORE = 4
 
 Job = TypeVar("Job")
