@@ -11,9 +11,8 @@ from pgque_pipeline.session import open_session
 from tests.support.java import java_home
 from tests.support.tools import Unavailable
 
-# Plans are interpreted: faster for a few rows. The comparison with the oracle compiles them.
+# Plans are interpreted: faster for a few rows.
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
 
 # Small tables: one task each, plans made once, nothing compiled that a short life doesn't pay back.
 _SMALL = {

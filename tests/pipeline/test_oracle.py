@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +20,6 @@ from pgque_pipeline.tables import series
 from pgque_pipeline.warehouse.store import open_warehouse
 from tests.pipeline import compare, oracle
 from tests.pipeline import otlp_lines as otlp
-from tests.pipeline.conftest import COMPILED, INTERPRETED
 from tests.pipeline.history import HOUR, SECOND, history
 from tests.pipeline.truth import KEYS, SETTINGS, Tables, difference, truth
 
@@ -60,18 +58,14 @@ class Both:
 
 
 @pytest.fixture(scope="module")
-def both(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+def both(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Both:
     lines = [line for season in SEASONS for line in weeks_of_one_queue(season)]
     for seed in range(SEED, SEED + HISTORIES):
         lines += history(seed, BEGIN, 80)
     file = tmp_path_factory.mktemp("input") / "metrics.json"
     file.write_text("\n".join(lines) + "\n", "utf-8")
-    for name, value in COMPILED.items():
-        spark.conf.set(name, value)
     found = _from_spark(spark, file)
-    yield Both(found, truth(lines), compare.series_keys(found["series"]))
-    for name, value in INTERPRETED.items():
-        spark.conf.set(name, value)
+    return Both(found, truth(lines), compare.series_keys(found["series"]))
 
 
 def _from_spark(spark: SparkSession, file: Path) -> dict[str, DataFrame]:
