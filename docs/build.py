@@ -31,7 +31,7 @@ def table(metrics: list[Metric]) -> str:
 
 def columns(table: Table) -> str:
     """A table of the pipeline: what it holds, and its columns."""
-    by = "by day" if table.extent == "day" else "as a whole"
+    by = {"day": "by day", "file": "by file", "whole": "as a whole"}[table.extent]
     lines = [f"### {table.name}", "", f"{table.doc} Replaced {by}.", ""]
     lines += ["| column | type | unit | meaning |", "|---|---|---|---|"]
     lines += [f"| `{one.name}` | {one.type} | {one.unit} | {one.doc} |" for one in table.fields]

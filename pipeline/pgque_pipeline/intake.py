@@ -5,21 +5,22 @@ The functions give the state that follows; whoever calls them puts it in force.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
+from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sf
-
+from pgque_pipeline import quarantine
 from pgque_pipeline.reading import Lines
-from pgque_pipeline.schemas import POINTS, QUARANTINE
+from pgque_pipeline.schemas import POINTS
 from pgque_pipeline.settings import Settings
 from pgque_pipeline.tables import points
 from pgque_pipeline.warehouse.manifest import Manifest
 from pgque_pipeline.warehouse.store import Warehouse
 
 ONE_DAY = timedelta(days=1)
+# Folders of the quarantine. More become one.
+_MOST_FOLDERS = 16
 
 
 @dataclass(frozen=True)
@@ -51,13 +52,15 @@ class Rules:
 class Taken:
     """What came of some lines: points in a folder for each day, and lines and points that were refused.
 
-    gone  files that weren't there any more, or not to the end
+    quarantine  the folder that tells what was refused; None if nothing was
+    gone        files that weren't there any more, or not to the end
     """
 
     folders: Mapping[date, str] = field(default_factory=dict)
     points: int = 0
     refused: int = 0
     newest: datetime | None = None
+    quarantine: str | None = None
     gone: frozenset[str] = frozenset()
 
 
@@ -68,19 +71,34 @@ def watermark(warehouse: Warehouse, settings: Settings) -> date | None:
 
 
 def take(warehouse: Warehouse, lines: Lines, rules: Rules) -> Taken:
-    """Write the usable ones of the points of `lines`. Not in force yet."""
-    spared = rules.spared
-    folders, parts = warehouse.write_fresh(
-        lines, now=rules.now, earliest=rules.watermark, spared=spared, wanted=spared or (None, None)
+    """Write the usable ones of the points of `lines`, and what is refused. Not in force yet."""
+    folders, quarantine, outcomes, gone = warehouse.write_fresh(
+        lines,
+        points.parser(rules.now, rules.watermark, rules.spared),
+        wanted=rules.spared or (None, None),
+        taken=_before(warehouse, rules.watermark),
     )
-    newest = max((part.newest for part in parts if part.newest is not None), default=None)
+    newest = max((one.newest for one in outcomes if one.newest is not None), default=None)
+    refused = sum(one.refused for one in outcomes)
     return Taken(
         folders,
-        sum(part.points for part in parts if part.day is not None),
-        sum(part.points for part in parts if part.day is None),
-        None if newest is None else datetime.fromtimestamp(newest / 1e6, rules.now.tzinfo),
-        frozenset(lines.gone) | {part.gone for part in parts if part.gone is not None},
+        points=sum(one.points for one in outcomes),
+        refused=refused,
+        newest=None if newest is None else datetime.fromtimestamp(newest / 1e6, rules.now.tzinfo),
+        quarantine=quarantine if refused else None,
+        gone=gone,
     )
+
+
+def _before(warehouse: Warehouse, watermark: date | None) -> dict[date, list[Path]]:
+    """Where the points are of days that are too old for new ones."""
+    manifest = warehouse.manifest
+    days = {*manifest.days.get(POINTS.name, {}), *manifest.fresh}
+    return {
+        day: warehouse.paths(warehouse.folders_of_points(day))
+        for day in days
+        if watermark is not None and day < watermark
+    }
 
 
 def with_taken(before: Manifest, taken: Taken) -> Manifest:
@@ -92,52 +110,31 @@ def with_taken(before: Manifest, taken: Taken) -> Manifest:
     return replace(before, fresh={**before.fresh, **fresh}, pending=before.pending | touched)
 
 
-def tell_refused(
+def quarantine_with(
     warehouse: Warehouse,
-    lines: Lines,
-    rules: Rules,
-    folder: str | None,
+    before: Sequence[str],
+    taken: Taken,
     *,
-    again: Sequence[str],
+    again: Collection[str],
     moved: Mapping[str, str] | None = None,
-    any_new: bool,
-) -> str | None:
-    """The folder of the quarantine that tells what of `lines` is refused; `folder` is that of before.
+) -> tuple[str, ...]:
+    """The folders of the quarantine that tell what was refused now, too; `before` are those that did so far.
 
-    again    files of which what was said before is replaced
-    moved    files that have another name now, by their old one
-    any_new  whether something of these lines is refused; where nothing is, and nothing was said of the
-             files before, all stays as it is
+    again  files of which what was said before is replaced
+    moved  files that have another name now, by their old one
     """
-    if not any_new and (folder is None or not (again or moved)):
-        return folder
-    spark = lines.rows.sparkSession
-    told = warehouse.read_folders(spark, QUARANTINE, [folder] if folder else [])
-    names = spark.createDataFrame([(name,) for name in (*again, *(moved or {}))], "file string")
-    if not any_new and told.join(names, "file", "left_semi").isEmpty():
-        return folder
-    if moved:
-        table = spark.createDataFrame([*moved.items()], "file string, new_name string")
-        named = told.join(sf.broadcast(table), "file", "left")
-        told = QUARANTINE.shaped(named.withColumn("file", sf.coalesce("new_name", "file")))
-    if again:
-        replaced = spark.createDataFrame([(name,) for name in again], "file string")
-        told = told.join(sf.broadcast(replaced), "file", "left_anti")
-    found = points.rejected(_refused(spark, warehouse, lines, rules))
-    return warehouse.write_whole(QUARANTINE, told.unionByName(found).distinct())
-
-
-def with_refused(before: Manifest, folder: str | None) -> Manifest:
-    """The state `before` with this quarantine."""
-    return before if folder is None else replace(before, whole={**before.whole, QUARANTINE.name: folder})
-
-
-def _refused(spark: SparkSession, warehouse: Warehouse, lines: Lines, rules: Rules) -> DataFrame:
-    """All points of the lines, of which those with a reason are refused; not as too late if taken before."""
-    rows = points.flat(lines, now=rules.now, earliest=rules.watermark, spared=rules.spared)
-    if rules.watermark is None:
-        return rows
-    # A file that has changed is read again: what is late in it now may have been in time then.
-    days = [day for day in warehouse.days(POINTS) if day < rules.watermark]
-    taken = warehouse.read(spark, POINTS, days).select("series_id", "ts").withColumn("taken", sf.lit(True))
-    return rows.join(taken, ["series_id", "ts"], "left").where("taken is null or reason is null")
+    moved = moved or {}
+    named = {*again, *moved}
+    folders = [
+        warehouse.write_quarantine([folder], dropped=again, renamed=moved)
+        if quarantine.tells_of(warehouse.root / folder, named)
+        else folder
+        for folder in before
+    ]
+    new = taken.quarantine
+    if new is not None and taken.gone:  # read again once they are back, so nothing is said of them yet
+        new = warehouse.write_quarantine([new], dropped=taken.gone)
+    found = [folder for folder in (*folders, new) if folder is not None]
+    if len(found) > _MOST_FOLDERS:
+        found = [folder for folder in [warehouse.write_quarantine(found)] if folder is not None]
+    return tuple(found)

@@ -7,13 +7,17 @@ read before a stream began is told by the warehouse, so Spark's own checkpoint h
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
@@ -22,11 +26,12 @@ from pyspark.sql.types import StructType
 from pgque_pipeline import live_files
 from pgque_pipeline.inputs import files_there
 from pgque_pipeline.live_files import Look, Piece, Watch
-from pgque_pipeline.reading import Lines, Share, shares
+from pgque_pipeline.reading import Lists, Share, shares
 from pgque_pipeline.warehouse import manifest
 from pgque_pipeline.warehouse.manifest import InputFile
 
 Offset = dict[str, Any]
+T = TypeVar("T")
 
 
 def options(inputs: list[Path], warehouse: Path, *, settle: float, limit: int) -> dict[str, str]:
@@ -98,15 +103,28 @@ class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield pa.RecordBatch.from_arrays([files, pa.array(texts, pa.binary())], ["file", "line"])
 
 
-def lines(rows: DataFrame) -> Lines:
-    """What has come of this source as input."""
-    return Lines(rows.select("file", "line"), _read)
+@dataclass(frozen=True)
+class LiveLines:
+    """The lines of a batch of this source."""
+
+    rows: DataFrame
+
+    def spread(self, work: Callable[[int, Lists], T]) -> tuple[list[T], frozenset[str]]:
+        """What comes of the lines of each task, with its number. A file that is gone has ended the batch."""
+        task = partial(_worked, work=work)
+        found = self.rows.select("file", "line").mapInArrow(task, "result binary").collect()
+        return [pickle.loads(row["result"]) for row in found], frozenset()  # noqa: S301 - from our workers
 
 
-def _read(
-    batches: Iterator[pa.RecordBatch],
-    gone: Callable[[str], None],  # noqa: ARG001 - a file that is gone has ended the batch
-) -> Iterator[tuple[str, list[bytes]]]:
+def _worked(
+    batches: Iterator[pa.RecordBatch], work: Callable[[int, Lists], object]
+) -> Iterator[pa.RecordBatch]:
+    context = TaskContext.get()
+    result = work(context.partitionId() if context else 0, _lists(batches))
+    yield pa.RecordBatch.from_pydict({"result": [pickle.dumps(result)]})
+
+
+def _lists(batches: Iterator[pa.RecordBatch]) -> Lists:
     for batch in batches:
         pairs = zip(batch.column("file").to_pylist(), batch.column("line").to_pylist(), strict=True)
         for file, of_file in groupby(pairs, itemgetter(0)):

@@ -9,35 +9,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Generic, Protocol, TypeVar
 
-import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
-from pgque_pipeline import unpacking
+from pgque_pipeline import unpacking, workers
 
 _TASK_BYTES = 32 * 1024**2
 # Packed input is larger than it looks.
 PACKED = 8
 _CHUNK = 1024 * 1024
 
-# Makes lists of lines, each with the file that they are of, of the rows of a task, and tells somebody of
-# each file that isn't there any more.
-Read = Callable[[Iterator[pa.RecordBatch], Callable[[str], None]], Iterator[tuple[str, list[bytes]]]]
+# Lines, many at a time, each list with the file that they are of.
+Lists = Iterator[tuple[str, list[bytes]]]
+T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Lines:
-    """Input: what Spark spreads over its workers, and how a worker makes lines of it.
+class Lines(Protocol):
+    """Input that Spark's workers read."""
 
-    gone  files that weren't there any more when the others were cut up
-    """
-
-    rows: DataFrame
-    read: Read
-    gone: tuple[str, ...] = ()
+    def spread(self, work: Callable[[int, Lists], T]) -> tuple[list[T], frozenset[str]]:
+        """What comes of the lines of each task, with its number; and the files that are gone by then."""
 
 
 class Cuttable(Protocol):
@@ -73,15 +66,33 @@ class File:
     begin: int = 0
 
 
-def lines(spark: SparkSession, files: Iterable[Path]) -> Lines:
-    """The lines of these files.
+@dataclass(frozen=True)
+class FileLines:
+    """The lines of files.
 
     What a packed file breaks off with, or holds that can't be unpacked, is a line of its own that says so.
     """
+
+    spark: SparkSession
+    tasks: Sequence[Sequence[Share[File]]]
+    gone: frozenset[str]
+
+    def spread(self, work: Callable[[int, Lists], T]) -> tuple[list[T], frozenset[str]]:
+        """What comes of the lines of each task, with its number; and the files that are gone by then."""
+
+        def job(numbered: tuple[int, Sequence[Share[File]]]) -> tuple[T, list[str]]:
+            number, task = numbered
+            gone: list[str] = []
+            return work(number, read(task, gone.append)), gone
+
+        done = workers.spread(self.spark, job, [*enumerate(self.tasks)])
+        return [found for found, _ in done], self.gone.union(*(gone for _, gone in done))
+
+
+def lines(spark: SparkSession, files: Iterable[Path]) -> FileLines:
+    """The lines of these files, cut into tasks."""
     found, gone = opened(files)
-    tasks = shares(found)
-    rows = spark.range(0, len(tasks), 1, max(len(tasks), 1))
-    return Lines(rows, partial(_read_tasks, tasks=tasks), tuple(gone))
+    return FileLines(spark, shares(found), frozenset(gone))
 
 
 def opened(files: Iterable[Path]) -> tuple[list[File], list[str]]:
@@ -118,16 +129,8 @@ def shares(sources: Iterable[C]) -> list[list[Share[C]]]:
 # --- in a worker ---------------------------------------------------------------------------------
 
 
-def _read_tasks(
-    batches: Iterator[pa.RecordBatch], gone: Callable[[str], None], tasks: Sequence[Sequence[Share[File]]]
-) -> Iterator[tuple[str, list[bytes]]]:
-    for batch in batches:
-        for number in batch.column("id").to_pylist():
-            yield from read(tasks[number], gone)
-
-
-def read(task: Iterable[Share[File]], gone: Callable[[str], None]) -> Iterator[tuple[str, list[bytes]]]:
-    """The lines of a task, many at a time."""
+def read(task: Iterable[Share[File]], gone: Callable[[str], None]) -> Lists:
+    """The lines of a task; `gone` is told of each file that isn't there any more."""
     for share in task:
         path = share.source.path
         try:

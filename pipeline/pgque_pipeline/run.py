@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pgque_pipeline import daily, intake, overall, reading, schemas, settling
 from pgque_pipeline.inputs import input_files, refuse_own_files, without_vanished
 from pgque_pipeline.progress import Progress
-from pgque_pipeline.schemas import POINTS, QUARANTINE, Table
+from pgque_pipeline.schemas import POINTS, Table
 from pgque_pipeline.settings import Settings
 from pgque_pipeline.tables import (
     slo,
@@ -161,15 +161,10 @@ class _Reading:
             others = f" and {len(more):,} more" if more else ""
             self._progress.note(f"passed over, as it is gone by now: {first}{others}")
         there = {str(path): state for path, state in files.items() if str(path) not in taken.gone}
-        quarantine = intake.tell_refused(
-            self._warehouse,
-            lines,
-            rules,
-            before.whole.get(QUARANTINE.name),
-            again=[*there],
-            any_new=taken.refused > 0,
+        following = replace(
+            intake.with_taken(before, taken),
+            quarantine=intake.quarantine_with(self._warehouse, before.quarantine, taken, again=there.keys()),
         )
-        following = intake.with_refused(intake.with_taken(before, taken), quarantine)
         if rules.window:  # what else there is in these files is still to be read
             return following
         return replace(following, files={**before.files, **there})

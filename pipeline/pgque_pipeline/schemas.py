@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.types import DataType, StructField, StructType
 
-Extent = Literal["day", "whole"]
+Extent = Literal["day", "file", "whole"]
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Table:
-    """One table; `extent` says what is replaced at once, a day or the whole of it.
+    """One table; `extent` says what is replaced at once: a day, what is told of a file, or the whole.
 
     `time` is the column that tells a row's day, of tables by day.
     """
@@ -381,8 +381,8 @@ DEAD_LETTERS = Table(
 
 QUARANTINE = Table(
     "quarantine",
-    "Input that could not be used, and why. Nothing of it is in any other table.",
-    "whole",
+    "Input that could not be used, a row for each line or point. Nothing of it is in any other table.",
+    "file",
     (
         Field("file", "string", "", "Path of the input file."),
         Field("reason", "string", "", "What is wrong with it."),

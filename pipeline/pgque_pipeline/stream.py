@@ -24,10 +24,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pgque_pipeline import intake
 from pgque_pipeline.inputs import files_there, refuse_own_files
 from pgque_pipeline.live_files import Look
-from pgque_pipeline.live_source import LiveSource, lines, options
+from pgque_pipeline.live_source import LiveLines, LiveSource, options
 from pgque_pipeline.progress import Progress
 from pgque_pipeline.run import Summary, make_days, make_whole, resettle
-from pgque_pipeline.schemas import QUARANTINE
 from pgque_pipeline.settings import Settings
 from pgque_pipeline.warehouse.lock import only_run
 from pgque_pipeline.warehouse.store import CHECKPOINTS, Warehouse
@@ -208,19 +207,13 @@ class _Stream:
         rules = intake.Rules(self._request.now(), watermark=watermark)
         taken = intake.Taken()
         if look.pieces:
-            taken = intake.take(warehouse, lines(rows), rules)
-        quarantine = intake.tell_refused(
-            warehouse,
-            lines(rows),
-            rules,
-            warehouse.manifest.whole.get(QUARANTINE.name),
-            again=look.again,
-            moved=look.moved,
-            any_new=taken.refused > 0,
+            taken = intake.take(warehouse, LiveLines(rows), rules)
+        quarantine = intake.quarantine_with(
+            warehouse, warehouse.manifest.quarantine, taken, again=look.again, moved=look.moved
         )
         warehouse.change(
             lambda current: replace(
-                intake.with_refused(intake.with_taken(current, taken), quarantine), files=look.files
+                intake.with_taken(current, taken), quarantine=quarantine, files=look.files
             )
         )
         self._committed += 1

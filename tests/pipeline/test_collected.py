@@ -14,11 +14,10 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from pyspark.sql import SparkSession
 
 from pgque_exporter.config import ArchiveConfig, OtlpConfig
-from pgque_pipeline import reading
 from pgque_pipeline.tables import points as points_table
 from tests.exporter.harness import ToyPack, config, running, target
 from tests.pipeline import compare
-from tests.pipeline.intake import points_and_series
+from tests.pipeline.intake import points_and_series, taken_and_refused
 from tests.support.collector import Histogram, points
 from tests.support.database import Database, wait_until
 from tests.support.otelcol import run_archiving_otelcol
@@ -45,11 +44,10 @@ def expected(archived: Path) -> list[Point]:
 
 def read(spark: SparkSession, *files: Path) -> list[Point]:
     """Those that the pipeline reads; nothing may be refused."""
-    lines = reading.lines(spark, files)
-    flat = points_table.flat(lines, now=datetime.now(UTC))
-    assert compare.rows(points_table.rejected(flat)) == []
     found: list[Point] = []
     with tempfile.TemporaryDirectory() as folder:
+        _, refused = taken_and_refused(spark, Path(folder), files, datetime.now(UTC))
+        assert refused == []
         tables = points_and_series(spark, Path(folder), files, datetime.now(UTC))
         rows = compare.rows(points_table.with_labels(*tables))
     for row in rows:

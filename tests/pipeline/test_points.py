@@ -6,6 +6,7 @@ import gzip
 import json
 import struct
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from pgque_pipeline import reading
-from pgque_pipeline.tables import points
+from pgque_pipeline import intake, reading
+from pgque_pipeline.schemas import POINTS
+from pgque_pipeline.warehouse.store import open_warehouse
 from tests.pipeline import compare
 from tests.pipeline import otlp_lines as otlp
+from tests.pipeline.intake import points_and_series, taken_and_refused
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
 TS = int(NOW.timestamp()) * 1_000_000
@@ -82,16 +85,13 @@ def test_what_cannot_be_used_is_refused_with_its_reason(
     file = tmp_path / name
     text = ("\n".join([*REFUSED, gauge(asDouble=1.5)]) + "\n\n").encode()
     file.write_bytes(gzip.compress(text) if name.endswith("gz") else text)
-    lines = reading.lines(spark, [file])
-    flat = points.flat(lines, now=NOW).cache()
-    refused = compare.rows(points.rejected(flat))
+    points, refused = taken_and_refused(spark, tmp_path / "warehouse", [file], NOW)
     assert sorted(row["reason"] for row in refused) == sorted(REFUSED.values())
     assert {row["file"] for row in refused} == {str(file)}
     assert {row["text"] for row in refused if row["reason"].startswith("not a line")} == set([*REFUSED][:5])
     depth = [row for row in refused if row["reason"] == "a time before 2000"]
     assert json.loads(depth[0]["text"])["metric"] == "pgque.queue.depth"
-    assert [row["value"] for row in compare.rows(points.usable(flat))] == [1.5]
-    flat.unpersist()
+    assert [row["value"] for row in points] == [1.5]
 
 
 def test_a_point_is_taken_as_any_collector_writes_it(spark: SparkSession, tmp_path: Path) -> None:
@@ -115,8 +115,7 @@ def test_a_point_is_taken_as_any_collector_writes_it(spark: SparkSession, tmp_pa
     file = tmp_path / "metrics.json"
     lines = [otlp.line([counter, ended], resource | {"db.namespace": "shop"}), otlp.line([counter], resource)]
     file.write_text("\n".join(lines), "utf-8")
-    found = compare.rows(points.usable(points.flat(reading.lines(spark, [file]), now=NOW)))
-    first, mark, other = found
+    (first, mark, other), _ = taken_and_refused(spark, tmp_path / "warehouse", [file], NOW)
     assert (first["metric"], first["kind"], first["temporality"]) == (
         "pgque.message.acked_total",
         "counter",
@@ -163,12 +162,13 @@ def test_files_are_read_however_they_are_packed_and_named(spark: SparkSession, t
     for name, content in contents.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(content)
-    lines = reading.lines(spark, [tmp_path / name for name in contents])
-    flat = points.flat(lines, now=NOW)
-    files = {row["file"] for row in compare.rows(flat.select("file"))}
-    assert files == {str(tmp_path / name) for name in contents if name != "empty.json"}
-    assert sorted(row["value"] for row in compare.rows(points.usable(flat))) == [float(i) for i in range(14)]
-    assert compare.rows(points.rejected(flat)) == []
+    paths = [tmp_path / name for name in contents]
+    found, _ = reading.opened(paths)
+    files = {file for task in reading.shares(found) for file, texts in reading.read(task, print) if texts}
+    assert files == {str(path) for path in paths if path.name != "empty.json"}
+    points, refused = taken_and_refused(spark, tmp_path / "warehouse", paths, NOW)
+    assert sorted(row["value"] for row in points) == [float(i) for i in range(14)]
+    assert refused == []
 
 
 @pytest.mark.parametrize(
@@ -202,6 +202,10 @@ def test_the_same_point_twice_is_one_and_of_two_values_the_larger_stays(
     file = tmp_path / "metrics.json"
     lines = [gauge(asDouble=2), gauge(asDouble=7), gauge(asDouble=2), gauge(flags=1), gauge(TS + 1, flags=1)]
     file.write_text("\n".join(lines), "utf-8")
-    found = points.usable(points.flat(reading.lines(spark, [file]), now=NOW))
-    rows = compare.rows(points.deduplicated(found, 1))
-    assert [(row["ts"] - TS, row["value"]) for row in rows] == [(0, 7.0), (1, None)]
+    settled, _ = points_and_series(spark, tmp_path / "settled", [file], NOW)
+    fresh = open_warehouse(tmp_path / "fresh", create=True)
+    for _ in range(2):
+        taken = intake.take(fresh, reading.lines(spark, [file]), intake.Rules(NOW))
+        fresh.change(partial(intake.with_taken, taken=taken))
+    for table in (settled, fresh.read(spark, POINTS)):
+        assert [(row["ts"] - TS, row["value"]) for row in compare.rows(table)] == [(0, 7.0), (1, None)]

@@ -102,7 +102,12 @@ def test_a_file_that_is_gone_is_told_and_passed_over(spark: SparkSession, tmp_pa
         path.write_bytes(b"line\n")
     before.unlink()
     lines = reading.lines(spark, [before, between, after])
-    assert lines.gone == (str(before),)
-    (task,) = tasks([between, after])
+    assert lines.gone == {str(before)}
+    (task,) = lines.tasks
     between.unlink()
     assert read(task) == [("after", b"line"), ("between", b"gone")]
+    assert lines.spread(_count) == ([1], frozenset({str(before), str(between)}))
+
+
+def _count(number: int, lists: reading.Lists) -> int:
+    return sum(len(texts) for _, texts in lists)

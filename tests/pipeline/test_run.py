@@ -178,6 +178,22 @@ def test_points_beyond_the_watermark_come_too_late_unless_asked_for(runs: Runs) 
     ]  # fmt: skip
 
 
+def test_points_that_were_in_time_are_not_refused_when_their_file_grows(runs: Runs) -> None:
+    day = 86400 * SECOND
+    lines = [depth(BEGIN - 20 * day, 1), depth(BEGIN, 2), "broken"]
+    write(runs.input / "grows.json", lines)
+    assert (summary := runs.run()).points == 2
+    assert summary.refused == 1
+    write(runs.input / "grows.json", [*lines, depth(BEGIN - 21 * day, 3), depth(BEGIN - 20 * day + 1, 4)])
+    assert runs.run().refused == 3
+    told = sorted((row["reason"], row["text"][-14:]) for row in runs.rows("quarantine"))
+    late = "too late: older than the watermark"
+    assert told == [
+        ("not a line of OTLP JSON", "broken"), (late, '"asDouble":3}}'), (late, '"asDouble":4}}'),
+    ]  # fmt: skip
+    assert len(runs.rows("points")) == 2
+
+
 def test_other_settings_make_the_tables_anew(runs: Runs) -> None:
     lines = history(6, BEGIN, 2)
     write(runs.input / "metrics.json", lines)

@@ -14,17 +14,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from pgque_pipeline.otlp import LABELS, Identity, Parser
-from pgque_pipeline.reading import Lines, Read
 from pgque_pipeline.schemas import FRESH, POINTS, QUARANTINE, SERIES
 
 _FUTURE = timedelta(days=1)
 _ONE_DAY = timedelta(days=1)
 # Points that are made into columns at a time.
 _BATCH = 50_000
+# Into how many parts a day is divided where Spark is to make each point one.
+_PARTS = 8
 
 # Of points of a series and a time the first in this order stays: that of the largest value.
 _ORDER = [
@@ -36,68 +37,24 @@ _ORDER = [
 Days = tuple[date | None, date | None]
 Parse = Callable[[Iterable[tuple[str, list[bytes]]]], Iterator[pa.RecordBatch]]
 
-_MOMENT = pa.timestamp("us", tz="UTC")
-# What `flat` gives: the columns of fresh points without the day, and where a row comes from.
-_FLAT = pa.schema(
-    [
-        ("file", pa.string()),
-        ("reason", pa.string()),
-        ("text", pa.string()),
-        ("series_id", pa.int64()),
-        ("ts", _MOMENT),
-        ("temporality", pa.string()),
-        ("start", _MOMENT),
-        ("value", pa.float64()),
-        ("count", pa.int64()),
-        ("sum", pa.float64()),
-        ("counts", pa.list_(pa.int64())),
-        ("entity_id", pa.int64()),
-        ("metric", pa.string()),
-        ("kind", pa.string()),
-        ("unit", pa.string()),
-        *((name, pa.string()) for name in LABELS),
-        ("attributes", pa.map_(pa.string(), pa.string())),
-        ("bounds", pa.list_(pa.float64())),
-    ]
-)
-_FLAT_DDL = ", ".join(
-    ["file string", "reason string", "text string"]
-    + [f"`{field.name}` {field.type}" for field in FRESH.fields if field.name != "date"]
-)
-ARROW_POINTS = pa.schema([_FLAT.field(name) for name in POINTS.columns if name != "date"])
-ARROW_IDENTITY = pa.schema([_FLAT.field(name) for name in SERIES.columns if name in _FLAT.names])
+# Where a row comes from and why it is refused, if it is; and fresh points without the day.
+PARSED = pa.schema([*QUARANTINE.stored, *FRESH.stored])
+ARROW_POINTS = POINTS.stored
+ARROW_IDENTITY = pa.schema([field for field in SERIES.stored if field.name in FRESH.columns])
 _DAY_MICROS = 86_400_000_000
 _MAX_DAYS = 2**20
 
 
-def flat(
-    lines: Lines, *, now: datetime, earliest: date | None = None, spared: Days | None = None
-) -> DataFrame:
-    """A row per data point of `lines`, the columns of fresh points and more.
+def parser(now: datetime, earliest: date | None = None, spared: Days | None = None) -> Parse:
+    """What makes batches of PARSED of lists of lines, each with its file: a row per data point.
 
     What a series is about stands in some rows only, at least in one of each day. Where a point or a whole
-    line can't be used, `reason` says why and `text` what it was; all else is NULL but `file`. Points of more
-    than a day after `now` are refused, as are those of days before `earliest` but for `spared` ones: from a
-    first to a last day, None for no bound.
+    line can't be used, `reason` says why and `text` what it was; of a point that is too late there are also
+    `series_id` and `ts`. Points of more than a day after `now` are refused, as are those of days before
+    `earliest` but for `spared` ones: from a first to a last day, None for no bound.
     """
-    parse = parser(now, earliest, spared)
-    task = partial(_flat_rows, read=lines.read, parse=parse)
-    return lines.rows.mapInArrow(task, _FLAT_DDL).withColumn("date", sf.to_date("ts"))
-
-
-def _flat_rows(batches: Iterator[pa.RecordBatch], read: Read, parse: Parse) -> Iterator[pa.RecordBatch]:
-    return parse(read(batches, lambda _: None))
-
-
-def parser(now: datetime, earliest: date | None, spared: Days | None) -> Parse:
-    """What `flat` does with lists of lines, each with its file: to batches of its columns, but for `date`."""
     latest = _nanoseconds(now + _FUTURE)
     return partial(_parsed, latest=latest, late=partial(_is_late, *_late(earliest, spared)))
-
-
-def usable(flat_rows: DataFrame) -> DataFrame:
-    """Those of `flat()` that can be used, as fresh points; the same point may be there twice."""
-    return FRESH.shaped(flat_rows.where("reason is null"))
 
 
 def with_labels(points: DataFrame, series: DataFrame) -> DataFrame:
@@ -106,23 +63,10 @@ def with_labels(points: DataFrame, series: DataFrame) -> DataFrame:
     return points.join(series.select(*labels), ["date", "series_id"])
 
 
-def rejected(flat_rows: DataFrame) -> DataFrame:
-    """`quarantine`: lines that are no OTLP metrics, and points that can't be used."""
-    return QUARANTINE.shaped(flat_rows.where("reason is not null"))
-
-
-def deduplicated(rows: DataFrame, buckets: int) -> DataFrame:
-    """Each point once, sorted as it is to be written, in `buckets` parts for every day.
-
-    Of points of a series and a time that differ the one of the largest value stays.
-    """
-    key = ("date", "bucket", "series_id", "ts")
-    order = [
-        sf.col(name).desc_nulls_last() for name in ("value", "count", "start", "sum", "temporality", "counts")
-    ]
-    best = Window.partitionBy(*key).orderBy(*order)
-    spread = rows.withColumn("bucket", sf.expr(f"pmod(series_id, {buckets})")).repartition("date", "bucket")
-    return POINTS.shaped(spread.withColumn("rank", sf.row_number().over(best)).where("rank = 1"))
+def deduplicated(rows: DataFrame) -> DataFrame:
+    """What `settled` makes of the points of each day."""
+    part = sf.pmod("series_id", sf.lit(_PARTS))
+    return rows.groupBy("date", part).applyInArrow(settled, POINTS.schema)
 
 
 # --- each point once -----------------------------------------------------------------------------
@@ -206,14 +150,14 @@ def _parsed(
 def _batch(parser: Parser, labels: _Labels, files: list[str]) -> pa.RecordBatch:
     columns = parser.columns
     arrays = {
-        name: pa.array(values, _FLAT.field(name).type)
+        name: pa.array(values, PARSED.field(name).type)
         for name, values in {**vars(columns), "file": files}.items()
-        if name in _FLAT.names
+        if name in PARSED.names
     }
     series = pa.array(columns.series, pa.int32())
     arrays |= labels.of(parser.identities, series, arrays["ts"], arrays["reason"])
     parser.taken()
-    return pa.RecordBatch.from_arrays([arrays[name] for name in _FLAT.names], schema=_FLAT)
+    return pa.RecordBatch.from_arrays([arrays[name] for name in PARSED.names], schema=PARSED)
 
 
 class _Labels:
@@ -259,4 +203,4 @@ def _label_columns(identities: list[Identity]) -> dict[str, pa.Array[Any]]:
         name: [getattr(one, name) for one in identities] for name in Identity._fields if name != "labels"
     }
     columns |= {name: [one.labels[place] for one in identities] for place, name in enumerate(LABELS)}
-    return {name: pa.array(values, _FLAT.field(name).type) for name, values in columns.items()}
+    return {name: pa.array(values, PARSED.field(name).type) for name, values in columns.items()}

@@ -16,7 +16,7 @@ from typing import Any
 
 from pgque_exporter.errors import UserError
 
-FORMAT = 1
+FORMAT = 2
 _PREFIX, _SUFFIX = "manifest-", ".json"
 
 
@@ -36,20 +36,22 @@ class InputFile:
 class Manifest:
     """A state of the warehouse. Folders are relative to it.
 
-    days      by table and day: the folder that holds the day
-    whole     by table without days: its folder
-    files     input that was read
-    fresh     by day: folders with points that were read and aren't in `points` yet
-    replaced  days of which only fresh points are to count
-    pending   days whose tables have to be made anew
-    stale     whether the tables without days are older than those of days
-    newest    newest day of the last complete run, from which the watermark counts
-    settings  what shaped the tables
+    days        by table and day: the folder that holds the day
+    whole       by table without days: its folder
+    quarantine  the folders that together hold this table, the oldest first
+    files       input that was read
+    fresh       by day: folders with points that were read and aren't in `points` yet
+    replaced    days of which only fresh points are to count
+    pending     days whose tables have to be made anew
+    stale       whether the tables without days are older than those of days
+    newest      newest day of the last complete run, from which the watermark counts
+    settings    what shaped the tables
     """
 
     number: int = 0
     days: Mapping[str, Mapping[date, str]] = field(default_factory=dict)
     whole: Mapping[str, str] = field(default_factory=dict)
+    quarantine: tuple[str, ...] = ()
     files: Mapping[str, InputFile] = field(default_factory=dict)
     fresh: Mapping[date, tuple[str, ...]] = field(default_factory=dict)
     replaced: frozenset[date] = frozenset()
@@ -66,6 +68,7 @@ class Manifest:
     def all_folders(self) -> Iterator[str]:
         """Every folder that this state needs."""
         yield from self.whole.values()
+        yield from self.quarantine
         for folders in self.fresh.values():
             yield from folders
         for of_table in self.days.values():
@@ -137,6 +140,7 @@ def _encode(manifest: Manifest) -> dict[str, Any]:
         "number": manifest.number,
         "days": {table: _with_text(folders) for table, folders in manifest.days.items()},
         "whole": dict(manifest.whole),
+        "quarantine": manifest.quarantine,
         "files": {path: [file.size, file.mtime_ns, file.mark] for path, file in manifest.files.items()},
         "fresh": _with_text(manifest.fresh),
         "replaced": sorted(day.isoformat() for day in manifest.replaced),
@@ -162,6 +166,7 @@ def _decode(data: Any) -> Manifest:
             for table, folders in data["days"].items()
         },
         whole=data["whole"],
+        quarantine=tuple(data["quarantine"]),
         files={path: InputFile(*values) for path, values in data["files"].items()},
         fresh={day_of(day): tuple(folders) for day, folders in data["fresh"].items()},
         replaced=frozenset(map(day_of, data["replaced"])),

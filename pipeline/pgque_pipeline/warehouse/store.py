@@ -6,20 +6,20 @@ import os
 import shutil
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Sequence
-from datetime import date, datetime
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import date
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from pgque_exporter.errors import UserError
-from pgque_pipeline import daily, fresh, overall, settling
+from pgque_pipeline import daily, fresh, overall, quarantine, settling
 from pgque_pipeline.reading import Lines
-from pgque_pipeline.schemas import FRESH, POINTS, SERIES, TABLES, Table
+from pgque_pipeline.schemas import POINTS, QUARANTINE, SERIES, TABLES, Table
 from pgque_pipeline.settings import Settings
 from pgque_pipeline.tables import points
-from pgque_pipeline.tables.points import Days
+from pgque_pipeline.tables.points import Days, Parse
 from pgque_pipeline.warehouse import manifest as manifests
 from pgque_pipeline.warehouse.manifest import Manifest, sync_folder
 
@@ -59,6 +59,8 @@ class Warehouse:
 
     def folders(self, table: Table, days: Iterable[date] | None = None) -> list[str]:
         """The folders that hold a table, or some days of it; relative to the warehouse."""
+        if table.extent == "file":
+            return [*self.manifest.quarantine]
         if table.extent == "whole":
             folder = self.manifest.whole.get(table.name)
             return [folder] if folder else []
@@ -78,19 +80,23 @@ class Warehouse:
         held, taken = self.manifest.days.get(POINTS.name, {}), self.manifest.fresh
         wanted = {*held, *taken} if days is None else {*days}
         settled = [held[day] for day in sorted({*held} & wanted - {*taken})]
-        new = [folder for day in sorted({*taken} & wanted) for folder in taken[day]]
-        old = [held[day] for day in sorted({*held} & {*taken} & wanted - self.manifest.replaced)]
-        together = POINTS.shaped(self.read_folders(spark, FRESH, new)).unionByName(
-            self.read_folders(spark, POINTS, old)
-        )
-        return self.read_folders(spark, POINTS, settled).unionByName(points.deduplicated(together, 1))
+        rest = [folder for day in sorted({*taken} & wanted) for folder in self.folders_of_points(day)]
+        # Fresh points have more columns than points, and all of these.
+        together = self.read_folders(spark, POINTS, rest)
+        return self.read_folders(spark, POINTS, settled).unionByName(points.deduplicated(together))
+
+    def folders_of_points(self, day: date) -> list[str]:
+        """The folders that together hold the points of a day, fresh ones too, and some points twice."""
+        held = self.manifest.days.get(POINTS.name, {})
+        stay = [held[day]] if day in held and day not in self.manifest.replaced else []
+        return [*self.manifest.fresh.get(day, ()), *stay]
 
     def read_folders(self, spark: SparkSession, table: Table, folders: Sequence[str]) -> DataFrame:
         """What these folders hold of a table; empty without folders."""
         if not folders:
             return spark.createDataFrame([], table.schema)
         paths = [str(self.root / folder) for folder in folders]
-        if table.extent == "whole":
+        if table.extent != "day":
             return spark.read.schema(table.schema).parquet(*paths)
         # The day is in a folder's name, not in its files; a time in the row tells it as well.
         stored = ", ".join(f"`{field.name}` {field.type}" for field in table.fields if field.name != "date")
@@ -101,20 +107,32 @@ class Warehouse:
     # --- writing ---------------------------------------------------------------------------------
 
     def write_fresh(
+        self, lines: Lines, parse: Parse, *, wanted: Days, taken: Mapping[date, Sequence[Path]]
+    ) -> tuple[dict[date, str], str, list[fresh.Outcome], frozenset[str]]:
+        """Write what comes of lines into two new folders, as `fresh.write` does; not in force yet.
+
+        The parts with points by day, the folder of what was refused (there is none if nothing was), what the
+        tasks say, and the files that were gone.
+        """
+        points, refused = self._new_folder(POINTS), self._new_folder(QUARANTINE)
+        outcomes, gone = fresh.write(lines, parse, fresh.Places(points, refused, wanted, taken))
+        for target in (points, refused):
+            _sync(target)
+        return self._by_day(points), str(refused.relative_to(self.root)), outcomes, gone
+
+    def write_quarantine(
         self,
-        lines: Lines,
+        folders: Sequence[str],
         *,
-        now: datetime,
-        earliest: date | None = None,
-        spared: Days | None = None,
-        wanted: Days = (None, None),
-    ) -> tuple[dict[date, str], list[fresh.Part]]:
-        """Write the points of `lines` into a new folder, as `fresh.write` does; the parts by day, and all."""
-        target = self._new_folder(POINTS)
-        taken = fresh.write(lines, target, now=now, earliest=earliest, spared=spared, wanted=wanted)
+        dropped: Collection[str] = (),
+        renamed: Mapping[str, str] | None = None,
+    ) -> str | None:
+        """Write what these folders tell into a new one, as `quarantine.copy`; None if nothing is left."""
+        target = self._new_folder(QUARANTINE)
+        if not quarantine.copy(self.paths(folders), target, dropped, renamed or {}):
+            return None
         _sync(target)
-        days = sorted({part.day for part in taken if part.day is not None})
-        return {day: str((target / f"date={day}").relative_to(self.root)) for day in days}, taken
+        return str(target.relative_to(self.root))
 
     def write_settled(
         self, spark: SparkSession, days: Sequence[settling.Day]
