@@ -45,6 +45,8 @@ def run(program: Program, words: Sequence[str]) -> int:
             return UserError.exit_code
         return int(module.execute(arguments))
     except UserError as error:
+        if error.__cause__ is not None:
+            _trace(words)
         return _fail(program, str(error), error.exit_code)
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -52,10 +54,7 @@ def run(program: Program, words: Sequence[str]) -> int:
         sys.stderr.close()  # whoever read our output has gone; nothing is left to say
         return 1
     except Exception as error:  # noqa: BLE001 - a person gets a line, not a traceback
-        if "--debug" in words:
-            from pgque_exporter.redaction import Redactor
-
-            print(Redactor()(traceback.format_exc()), file=sys.stderr)
+        _trace(words)
         return _fail(program, f"{program.unexpected(error)}. Run it again with --debug to see where", 1)
 
 
@@ -73,6 +72,14 @@ def parser_of(program: Program, words: Sequence[str]) -> tuple[argparse.Argument
         else:
             commands.add_parser(name, help=description)
     return parser, module
+
+
+def _trace(words: Sequence[str]) -> None:
+    """Show where the error that is being handled came from, to whoever has asked."""
+    if "--debug" in words:
+        from pgque_exporter.redaction import Redactor
+
+        print(Redactor()(traceback.format_exc()), file=sys.stderr)
 
 
 def _fail(program: Program, line: str, code: int) -> int:

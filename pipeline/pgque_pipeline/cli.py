@@ -6,12 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from pgque_exporter.command_line import Program, run
-
-
-def _unexpected(error: Exception) -> str:
-    first = (str(error).strip().splitlines() or [""])[0][:300]
-    return f"{type(error).__name__}: {first}"
-
+from pgque_pipeline.causes import cause
 
 PROGRAM = Program(
     name="pgque-pipeline",
@@ -27,7 +22,7 @@ PROGRAM = Program(
         "report": "write a page with what the tables tell",
         "tables": "list the tables, their columns and where they are",
     },
-    unexpected=_unexpected,
+    unexpected=cause,
 )
 
 

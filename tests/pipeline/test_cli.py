@@ -16,6 +16,7 @@ from pgque_pipeline import cli
 from pgque_pipeline.schemas import TABLES
 from pgque_pipeline.warehouse.lock import only_run
 from pgque_pipeline.warehouse.manifest import Manifest, commit
+from pgque_pipeline.warehouse.store import open_warehouse
 from tests.pipeline.history import history
 from tests.pipeline.test_run import BEGIN, write
 from tests.support.database import Database
@@ -174,3 +175,29 @@ def test_a_stream_from_the_command_line(java: None, tmp_path: Path) -> None:
     assert "Traceback" not in told
     assert "Exception" not in told
     assert not [*(warehouse / "checkpoints").glob("*")]
+
+
+def test_a_stream_whose_tables_fail_ends(java: None, tmp_path: Path) -> None:
+    """Where a table's folder has to be there is a file. Told each time, at the fifth it gives up."""
+    file, warehouse = tmp_path / "metrics.json", tmp_path / "warehouse"
+    write(file, history(1, BEGIN, 1))
+    warehouse.mkdir()
+    (warehouse / "series").write_text("in the way")
+    words = [*command("stream", file, warehouse), "--quiet", "--trigger", "1", "--tables-every", "0.1"]
+    result = subprocess.run(words, env={**os.environ, **SMALL}, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (1, ""), result.stderr
+    *warnings, error = [line for line in result.stderr.splitlines() if line.startswith("pgque-pipeline: ")]
+    counted = [
+        re.findall(r"the tables can't be made, failure (\d) of 5 in a row: (.*)", line) for line in warnings
+    ]
+    why = f"NotADirectoryError: [Errno 20] Not a directory: '{warehouse}/series/"
+    assert [(number, told[: len(why)]) for [(number, told)] in counted] == [
+        (number, why) for number in "12345"
+    ]
+    assert error.startswith(
+        f"pgque-pipeline: error: {warehouse}: the tables can't be made, 5 times in a row: {why}"
+    )
+    assert error.endswith("mend the cause and start the stream again")
+    state = open_warehouse(warehouse, create=False).manifest
+    assert state.files[str(file)].size == file.stat().st_size
+    assert state.fresh
