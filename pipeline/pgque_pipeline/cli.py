@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 from pgque_exporter.command_line import Program, run
@@ -28,4 +27,4 @@ PROGRAM = Program(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code, as `command_line.run` gives it."""
-    return run(PROGRAM, list(sys.argv[1:] if argv is None else argv))
+    return run(PROGRAM, argv)
