@@ -17,7 +17,6 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
 from pgque_pipeline import schemas
-from pgque_pipeline.demo.history import GENERATED
 from pgque_pipeline.report.facts import (
     DeadLetters,
     Entity,
@@ -36,7 +35,7 @@ from pgque_pipeline.report.facts import (
     Turn,
     Week,
 )
-from pgque_pipeline.schemas import TABLES, Table
+from pgque_pipeline.schemas import GENERATED, TABLES, Table
 from pgque_pipeline.settings import Settings
 from pgque_pipeline.warehouse.store import Warehouse
 
