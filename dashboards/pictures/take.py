@@ -6,10 +6,7 @@ Ends with exit code 1, and says which, when a panel fails or has nothing to show
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,14 +17,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from dashboards.pictures.browser import PICTURES, carry_out, require_programs, told
 from tests.support.dashboards import Board, boards
-from tests.support.debian import find_program
 from tests.support.demo import run_watched_demo
-from tests.support.npm import grafana_libraries
-from tests.support.tools import Program, Unavailable
+from tests.support.tools import Unavailable
 
-HERE = Path(__file__).resolve().parent
-PICTURES = HERE.parents[1] / "docs" / "pictures"
 WIDTH = 1600  # pixels
 SCRAPE_SECONDS = 4  # a multiple of the time between the demo's polls, or charts show the beat of the two
 
@@ -41,40 +35,21 @@ class Drawn:
     problems: Sequence[str]
 
 
-def chromium() -> Program:
-    """The browser; raises Unavailable. Where it is only unpacked, its starter would look for it in vain."""
-    program = find_program("chromium")
-    binary = program.path.parents[1] / "lib" / "chromium" / "chromium"
-    return Program(binary, program.env) if binary.exists() else program
-
-
 def draw(
     chosen: Sequence[Board], folder: Path, *, prometheus: str, scrape_seconds: int, minutes: int
 ) -> Iterator[Drawn]:
     """Draw these dashboards as PNG files in `folder`, with the last minutes on show."""
-    browser = chromium()
-    order = {
-        "chromium": str(browser.path),
-        "libraries": str(grafana_libraries()),
-        "prometheus": prometheus,
-        "scrapeSeconds": scrape_seconds,
-        "range": {"from": f"now-{minutes}m", "to": "now"},
-        "width": WIDTH,
-        "boards": [{"file": str(b.path), "picture": str(folder / f"{b.uid}.png")} for b in chosen],
-    }
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        json.dump(order, file)
-        file.flush()
-        result = subprocess.run(
-            ["node", str(HERE / "render.mjs"), file.name],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **browser.env},
-            check=True,
-        )
-    for board, line in zip(chosen, result.stdout.splitlines(), strict=True):
-        report = json.loads(line)
+    reports = carry_out(
+        "render.mjs",
+        {
+            "prometheus": prometheus,
+            "scrapeSeconds": scrape_seconds,
+            "range": {"from": f"now-{minutes}m", "to": "now"},
+            "width": WIDTH,
+            "boards": [{"file": str(b.path), "picture": str(folder / f"{b.uid}.png")} for b in chosen],
+        },
+    )
+    for board, report in zip(chosen, reports, strict=True):
         yield Drawn(folder / f"{board.uid}.png", report["links"], problems(board, report))
 
 
@@ -101,8 +76,7 @@ def main() -> int:
     arguments = parser.parse_args()
     minutes = arguments.minutes
     try:
-        grafana_libraries()
-        chromium()
+        require_programs()
     except Unavailable as error:
         print(f"no pictures: {error}", file=sys.stderr)
         return 2
@@ -127,9 +101,7 @@ def main() -> int:
             scrape_seconds=SCRAPE_SECONDS,
             minutes=minutes + 1,  # how all began, too
         ):
-            print(
-                f"{drawn.picture.relative_to(PICTURES.parents[1])}: {drawn.picture.stat().st_size // 1024} kB"
-            )
+            print(told(drawn.picture))
             wrong += drawn.problems
     for problem in wrong:
         print(problem, file=sys.stderr)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -13,9 +12,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from dashboards.pictures.take import HERE, PICTURES, chromium
+from dashboards.pictures.browser import PICTURES, carry_out, require_programs, told
 from tests.support.java import java_home
-from tests.support.npm import grafana_libraries
 from tests.support.tools import Unavailable
 
 _WIDTH, _HEIGHT = 1300, 1240  # the first screen, and the beginning of what follows
@@ -41,35 +39,17 @@ class Seen:
 
 def shoot(page: Path, shots: Sequence[Shot]) -> list[Seen]:
     """Take these pictures of a page on the disk; raises Unavailable."""
-    browser = chromium()
-    order = {
-        "chromium": str(browser.path),
-        "libraries": str(grafana_libraries()),
-        "page": str(page),
-        "shots": [
-            {"picture": str(shot.picture), "width": shot.width, "height": shot.height, "dark": shot.dark}
-            for shot in shots
-        ],
-    }
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        json.dump(order, file)
-        file.flush()
-        result = subprocess.run(
-            ["node", str(HERE / "shoot.mjs"), file.name],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **browser.env},
-            check=True,
-        )
-    reports = [json.loads(line) for line in result.stdout.splitlines()]
+    wanted = [
+        {"picture": str(shot.picture), "width": shot.width, "height": shot.height, "dark": shot.dark}
+        for shot in shots
+    ]
+    reports = carry_out("shoot.mjs", {"page": str(page), "shots": wanted})
     return [Seen(report["width"], report["messages"]) for report in reports]
 
 
 def main() -> int:
     try:
-        grafana_libraries()
-        chromium()
+        require_programs()
         home = java_home()
     except Unavailable as error:
         print(f"no picture of the report: {error}", file=sys.stderr)
@@ -81,7 +61,7 @@ def main() -> int:
         subprocess.run(command, env=environment, check=True)
         picture = PICTURES / "pgque-report.png"
         [seen] = shoot(Path(folder) / "report.html", [Shot(picture, _WIDTH, _HEIGHT)])
-    print(f"{picture.relative_to(PICTURES.parents[1])}: {picture.stat().st_size // 1024} kB")
+    print(told(picture))
     for message in seen.messages:
         print(message, file=sys.stderr)
     return 1 if seen.messages else 0

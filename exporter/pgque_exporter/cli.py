@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 from pgque_exporter.command_line import Program, run
-from pgque_exporter.command_words import hide_password
 
 
 def _unexpected(error: Exception) -> str:
@@ -31,6 +29,4 @@ PROGRAM = Program(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code, as `command_line.run` gives it."""
-    if argv is None:
-        hide_password()
-    return run(PROGRAM, list(sys.argv[1:] if argv is None else argv))
+    return run(PROGRAM, argv)

@@ -6,52 +6,56 @@ its own user alone.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-_DSN = re.compile(r"--dsn?(?:=(.*))?", re.DOTALL)  # argparse takes a shortened option as well
-_MAY_HOLD_PASSWORD = re.compile(r"password|://[^/]*:.*@", re.IGNORECASE | re.DOTALL)
-
-
-def hide_password() -> None:
-    """Begin this program anew with the password of `--dsn` in PGPASSWORD; return if there is none."""
-    given = len(sys.argv) - 1
-    found = split(sys.argv[1:])
-    if found is None:
-        return
-    words, password = found
-    before = sys.orig_argv[: len(sys.orig_argv) - given]
-    os.execve(sys.executable, [*before, *words], {**os.environ, "PGPASSWORD": password})  # noqa: S606
+_KEPT = "PGQUE_HIDDEN_WORDS"  # by place, from the begin of a program to its second begin
+_MAY_HOLD_SECRET = re.compile(r"password|secret|://[^/]*:.*@", re.IGNORECASE | re.DOTALL)
 
 
-def split(words: Sequence[str]) -> tuple[list[str], str] | None:
-    """The same words with no password in `--dsn`, and the password; None where that has none."""
-    for index, word in enumerate(words):
-        match = _DSN.fullmatch(word)
-        if match is None:
-            continue
-        place = index if match[1] is not None else index + 1
-        dsn = match[1] if match[1] is not None else words[place] if place < len(words) else ""
-        if not _MAY_HOLD_PASSWORD.search(dsn) or (found := _split_dsn(dsn)) is None:
-            return None
-        shown, password = found
-        written = f"--dsn={shown}" if place == index else shown
-        return [*words[:place], written, *words[place + 1 :]], password
-    return None
+def given() -> list[str]:
+    """The words that this program was given, whole.
+
+    Where one holds a password this begins the program anew, by words that hold none. The processes that it
+    starts then find the password neither on its command line nor in its environment.
+    """
+    words = sys.argv[1:]
+    kept = os.environ.pop(_KEPT, None)
+    if kept is not None:
+        for place, word in json.loads(kept).items():
+            words[int(place)] = word
+        return words
+    shown, hidden = split(words)
+    if hidden:
+        before = sys.orig_argv[: len(sys.orig_argv) - len(words)]
+        os.execve(sys.executable, [*before, *shown], {**os.environ, _KEPT: json.dumps(hidden)})  # noqa: S606
+    return words
 
 
-def _split_dsn(dsn: str) -> tuple[str, str] | None:
+def split(words: Sequence[str]) -> tuple[list[str], Mapping[int, str]]:
+    """The same words without secrets of connection strings; those that had one, by their places."""
+    shown = [_without_secret(word) if _MAY_HOLD_SECRET.search(word) else word for word in words]
+    return shown, {
+        place: word for place, (word, left) in enumerate(zip(words, shown, strict=True)) if word != left
+    }
+
+
+def _without_secret(word: str) -> str:
+    """A connection string may stand behind an option, a name, or both: `--dsn=shop=postgresql://...`."""
     import psycopg
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-    try:
-        options = conninfo_to_dict(dsn)
-    except (psycopg.Error, UnicodeError):
-        return None  # it is about to be refused, and the process to end
-    password = options.pop("password", None)
-    # In a service file, a password would come before the one in the environment.
-    if not password or "service" in options:
-        return None
-    return make_conninfo("", **options), str(password)
+    from pgque_exporter.redaction import SECRET_KEYS
+
+    for begin in (0, *(match.end() for match in re.finditer("=", word))):
+        try:
+            options = conninfo_to_dict(word[begin:])
+        except (psycopg.Error, UnicodeError):
+            continue  # what is no connection string at all is about to be refused, and the process to end
+        left = {name: value for name, value in options.items() if name not in SECRET_KEYS}
+        if left != options:
+            return word[:begin] + make_conninfo("", **left)
+    return word

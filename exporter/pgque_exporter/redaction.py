@@ -18,7 +18,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 MASK = "***"
 _LONGEST_LINE = 500
-_SECRET_KEYS = ("password", "sslpassword", "oauth_client_secret")
+SECRET_KEYS = ("password", "sslpassword", "oauth_client_secret")
 
 # Whatever else happens, these two shapes never pass.
 _KEY_VALUE = re.compile(
@@ -39,7 +39,7 @@ def secrets_of_dsn(dsn: str) -> Iterator[str]:
         # Nobody knows where a password ends that broke the rest; the message quotes where that begins.
         for match in _SECRET_KEY.finditer(dsn):
             yield from _with_pieces(dsn[match.end() :])
-    for key in _SECRET_KEYS:
+    for key in SECRET_KEYS:
         if value := parsed.get(key):
             yield str(value)
     for match in _KEY_VALUE.finditer(dsn):

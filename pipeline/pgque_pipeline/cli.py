@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 from pgque_exporter.command_line import Program, run
-
-
-def _unexpected(error: Exception) -> str:
-    first = (str(error).strip().splitlines() or [""])[0][:300]
-    return f"{type(error).__name__}: {first}"
-
+from pgque_pipeline.causes import cause
 
 PROGRAM = Program(
     name="pgque-pipeline",
@@ -27,10 +21,10 @@ PROGRAM = Program(
         "report": "write a page with what the tables tell",
         "tables": "list the tables, their columns and where they are",
     },
-    unexpected=_unexpected,
+    unexpected=cause,
 )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code, as `command_line.run` gives it."""
-    return run(PROGRAM, list(sys.argv[1:] if argv is None else argv))
+    return run(PROGRAM, argv)

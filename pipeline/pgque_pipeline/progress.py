@@ -40,6 +40,11 @@ class Progress:
         if not self.quiet:
             print(text, file=self.stream, flush=True)
 
+    def warn(self, text: str) -> None:
+        """Say what goes wrong: also to whoever wants to see no progress."""
+        self.end()
+        print(f"pgque-pipeline: warning: {text}", file=self.stream, flush=True)
+
     def end(self) -> None:
         """Leave the line, so that what follows stands on one of its own."""
         if self._shown:

@@ -16,6 +16,9 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 Extent = Literal["day", "file", "whole"]
 
+# The attribute of a series that nothing real has written, so that whoever looks at it can tell.
+GENERATED = "pgque.generated"
+
 
 @dataclass(frozen=True)
 class Field:

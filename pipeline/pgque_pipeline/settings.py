@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,11 @@ OBJECTIVES: tuple[Objective, ...] = (
     Threshold("lag", "pgque.consumer.lag_seconds", most=60, target=0.99),
     Ratio("delivery", "pgque.message.acked_total", "pgque.message.dead_lettered_total", target=0.999),
 )
+
+
+def objectives_of(written: Iterable[Mapping[str, Any]]) -> tuple[Objective, ...]:
+    """Objectives from what `dataclasses.asdict` has made of them."""
+    return tuple(Threshold(**one) if "metric" in one else Ratio(**one) for one in written)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from pgque_exporter.errors import UserError
 from pgque_pipeline import intake
+from pgque_pipeline.causes import cause
 from pgque_pipeline.inputs import files_there, refuse_own_files
 from pgque_pipeline.live_files import Look
 from pgque_pipeline.live_source import LiveLines, LiveSource, options
@@ -34,10 +36,16 @@ from pgque_pipeline.warehouse.store import CHECKPOINTS, Warehouse
 # Input of a batch, and seconds after which nobody writes to a file any more.
 BATCH_BYTES = 256 * 1024**2
 SETTLE_SECONDS = 30.0
-# How often in a row a stream is begun again without having got on.
+# How often in a row the stream is begun again without having got on, or making the tables is tried.
 _TRIES = 5
 _TICK = 0.1  # seconds
 _PATIENCE = 10.0  # seconds for what is under way when the stream is to end
+
+
+class TablesFailed(UserError):
+    """The tables can't be made, time and again; all points that were taken are kept."""
+
+    exit_code = 1
 
 
 def _present() -> datetime:
@@ -74,7 +82,10 @@ class Stop:
 def stream(
     spark: SparkSession, warehouse: Warehouse, request: StreamRequest, progress: Progress, stop: Stop
 ) -> Summary:
-    """Follow the input until told to stop. Raises UserError while a run is at work on the warehouse."""
+    """Follow the input until told to stop.
+
+    Raises UserError while a run is at work on the warehouse, and TablesFailed.
+    """
     with only_run(warehouse.root):
         warehouse = Warehouse(warehouse.root)  # as it is now that nobody else writes
         shutil.rmtree(warehouse.root / CHECKPOINTS, ignore_errors=True)
@@ -117,6 +128,7 @@ class _Stream:
         self._pool = ThreadPoolExecutor(1)
         self._making: Future[None] | None = None
         self._tables_due = time.monotonic()
+        self._tables_failed = 0  # how often in a row
         self._committed = 0
         self._caught_up = False
 
@@ -134,7 +146,7 @@ class _Stream:
                 tries = tries + 1 if self._committed == committed else 1
                 if tries == _TRIES:
                     raise
-                self._progress.note(f"begun again after a mishap: {_first_line(error)}")
+                self._progress.warn(f"begun again after a mishap: {cause(error)}")
                 self._stop.asked.wait(min(self._request.trigger, 1.0))
             finally:
                 self._end(query)
@@ -142,10 +154,12 @@ class _Stream:
             self._making = self._pool.submit(self._make_tables)
             while not self._making.done() and not self._stop.asked.wait(_TICK):
                 pass
+            if self._making.done():
+                self._making.result()
         if self._making is not None:
             wait([self._making], timeout=_PATIENCE)
             if self._making.done():
-                self._making.result()
+                self._tables_done(self._making)
             else:
                 self._stop.torn = True
         self._pool.shutdown(wait=not self._stop.torn)
@@ -230,9 +244,30 @@ class _Stream:
         if self._making is not None and self._making.done():
             making, self._making = self._making, None
             self._tables_due = time.monotonic() + self._request.tables_every
-            making.result()
+            self._tables_done(making)
         if self._making is None and self._caught_up and time.monotonic() >= self._tables_due:
             self._making = self._pool.submit(self._make_tables)
+
+    def _tables_done(self, making: Future[None]) -> None:
+        """Go on after a failure, since points can be taken all the same; but not for ever."""
+        error = making.exception()
+        if error is None:
+            self._tables_failed = 0
+            return
+        if isinstance(error, UserError):  # such as another run on the warehouse: nothing to be tried again
+            raise error
+        self._tables_failed += 1
+        why = cause(error)
+        self._progress.warn(
+            f"{datetime.now(UTC):%H:%M:%S} the tables can't be made, "
+            f"failure {self._tables_failed} of {_TRIES} in a row: {why}"
+        )
+        if self._tables_failed >= _TRIES:
+            raise TablesFailed(
+                f"the tables can't be made, {_TRIES} times in a row: {why}",
+                where=str(self._warehouse.root),
+                hint="all points that were taken are kept: mend the cause and start the stream again",
+            ) from error
 
     def _make_tables(self) -> None:
         begun, before = time.monotonic(), self.summary.days
@@ -262,10 +297,6 @@ def _told(taken: intake.Taken, seconds: float) -> str:
     if taken.newest is not None:
         text += f", the newest {_age((now - taken.newest).total_seconds())} old"
     return text + (f", {taken.refused:,} refused" if taken.refused else "")
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [""])[0][:300]
 
 
 def _age(seconds: float) -> str:

@@ -8,9 +8,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from dashboards.pictures.browser import require_programs
 from pgque_exporter.demo.cluster import embedded_bindir
 from pgque_exporter.errors import UserError
 from tests.support.demo import WatchedDemo, run_watched_demo
+from tests.support.tools import Unavailable
 
 # What an engine may leave out: here are two queues of the same names as the demo's, in a database of the same
 # name, of an engine that knows little; one of them has no consumer.
@@ -39,6 +41,15 @@ def watched_demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedDe
         folder = tmp_path_factory.mktemp("watched-demo")
         with run_watched_demo(folder, scrape_interval="1s", jobs=jobs) as watched:
             yield watched
+
+
+@pytest.fixture(scope="session")
+def browser() -> None:
+    """A browser and Grafana's libraries, for tests that draw."""
+    try:
+        require_programs()
+    except Unavailable as error:
+        pytest.skip(str(error))
 
 
 class SparseService:

@@ -6,27 +6,14 @@ import json
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
-import pytest
-
-from dashboards.pictures.take import chromium, draw
+from dashboards.pictures.take import draw
 from tests.dashboards.test_live import LONG_ENOUGH, answers
 from tests.support.dashboards import FOLDER, Board
 from tests.support.demo import WatchedDemo
-from tests.support.npm import grafana_libraries
 from tests.support.processes import wait_for
-from tests.support.tools import Unavailable
 
 # Has a panel of every kind that the dashboards use.
 BOARD = Board(FOLDER / "pgque-dead-letters-retries.json")
-
-
-@pytest.fixture(scope="session", autouse=True)
-def programs() -> None:
-    try:
-        grafana_libraries()
-        chromium()
-    except Unavailable as error:
-        pytest.skip(str(error))
 
 
 def test_it_has_every_kind_of_panel() -> None:
@@ -34,7 +21,9 @@ def test_it_has_every_kind_of_panel() -> None:
     assert {panel["type"] for panel in BOARD.panels} == kinds
 
 
-def test_panels_are_drawn_and_those_that_fail_are_named(watched_demo: WatchedDemo, tmp_path: Path) -> None:
+def test_panels_are_drawn_and_those_that_fail_are_named(
+    browser: None, watched_demo: WatchedDemo, tmp_path: Path
+) -> None:
     wait_for(
         lambda: all(answers(watched_demo, question) for question in BOARD.questions()),
         "something to show in every panel",

@@ -6,21 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from dashboards.pictures.take import chromium
 from dashboards.pictures.take_report import Shot, shoot
 from pgque_pipeline.report.page import page
 from tests.pipeline.report_facts import facts
-from tests.support.npm import grafana_libraries
-from tests.support.tools import Unavailable
 
 
 @pytest.mark.parametrize("name", ["billing", "x" * 300, "<script src=//example.org/x.js></script>"])
-def test_the_report_fits_every_screen(name: str, tmp_path: Path) -> None:
-    try:
-        grafana_libraries()
-        chromium()
-    except Unavailable as error:
-        pytest.skip(str(error))
+def test_the_report_fits_every_screen(browser: None, name: str, tmp_path: Path) -> None:
     report = tmp_path / "report.html"
     report.write_text(page(facts(name, name)), "utf-8")
     shots = [
@@ -35,12 +27,7 @@ def test_the_report_fits_every_screen(name: str, tmp_path: Path) -> None:
     assert light != dark
 
 
-def test_a_page_that_asks_for_something_is_told(tmp_path: Path) -> None:
-    try:
-        grafana_libraries()
-        chromium()
-    except Unavailable as error:
-        pytest.skip(str(error))
+def test_a_page_that_asks_for_something_is_told(browser: None, tmp_path: Path) -> None:
     report = tmp_path / "report.html"
     wide = '<div style="width: 2000px">wide</div><img src="http://127.0.0.1:9/x.png">'
     report.write_text(f"<!doctype html><body>{wide}", "utf-8")

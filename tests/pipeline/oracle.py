@@ -402,24 +402,32 @@ def incidents(all_points: Sequence[Point], max_gap: int) -> list[Row]:
 
 # --- objectives ----------------------------------------------------------------------------------
 
-THRESHOLDS = {"health": ("pgque.queue.health_status", 1.0), "lag": ("pgque.consumer.lag_seconds", 60.0)}
-TARGETS = {"health": 0.999, "lag": 0.99, "delivery": 0.999}
+# By name the target, and what is measured: a gauge and the most that it may be, or good and bad counters.
+Objectives = Mapping[str, tuple[float, str, float | str]]
+OBJECTIVES: Objectives = {
+    "health": (0.999, "pgque.queue.health_status", 1.0),
+    "lag": (0.99, "pgque.consumer.lag_seconds", 60.0),
+    "delivery": (0.999, "pgque.message.acked_total", "pgque.message.dead_lettered_total"),
+}
 
 
-def sli(all_points: Sequence[Point], rollup_1h: Sequence[Row]) -> list[Row]:
+def sli(
+    all_points: Sequence[Point], rollup_1h: Sequence[Row], objectives: Objectives = OBJECTIVES
+) -> list[Row]:
     found: dict[Any, list[float]] = defaultdict(lambda: [0.0, 0.0])
-    for point in all_points:
-        for name, (metric, most) in THRESHOLDS.items():
-            if point.metric == metric and point.value is not None:
+    for name, (_, measured, limit) in objectives.items():
+        if isinstance(limit, str):
+            for row in _by_series(rollup_1h, measured, limit):
+                if row["increase"]:
+                    entry = found[row["window_start"], name, _entity(row["series"])]
+                    entry[0] += row["increase"] if row["series"][0] == measured else 0
+                    entry[1] += row["increase"]
+            continue
+        for point in all_points:
+            if point.metric == measured and point.value is not None:
                 entry = found[point.ts // HOUR * HOUR, name, point.entity]
-                entry[0] += point.value <= most
+                entry[0] += point.value <= limit
                 entry[1] += 1
-    good, bad = "pgque.message.acked_total", "pgque.message.dead_lettered_total"
-    for row in _by_series(rollup_1h, good, bad):
-        if row["increase"]:
-            entry = found[row["window_start"], "delivery", _entity(row["series"])]
-            entry[0] += row["increase"] if row["series"][0] == good else 0
-            entry[1] += row["increase"]
     return [
         {"date": day_of(begin), "window_start": begin, "objective": name, "entity": entity}
         | {"good": entry[0], "total": entry[1]}
@@ -427,7 +435,7 @@ def sli(all_points: Sequence[Point], rollup_1h: Sequence[Row]) -> list[Row]:
     ]
 
 
-def slo(sli_rows: Sequence[Row]) -> list[Row]:
+def slo(sli_rows: Sequence[Row], objectives: Objectives = OBJECTIVES) -> list[Row]:
     as_of = max(row["window_start"] for row in sli_rows) + HOUR
     rows = []
     for hours in (1, 6, 24, 72, 168, 672, 2160):
@@ -437,9 +445,10 @@ def slo(sli_rows: Sequence[Row]) -> list[Row]:
                 sums[row["objective"], row["entity"]][0] += row["good"]
                 sums[row["objective"], row["entity"]][1] += row["total"]
         for (objective, entity), (good, all_) in sums.items():
-            burn = (1 - good / all_) / (1 - TARGETS[objective])
+            target, *_ = objectives[objective]
+            burn = (1 - good / all_) / (1 - target)
             row = {"as_of": as_of, "window_hours": hours, "objective": objective, "entity": entity}
-            row |= {"target": TARGETS[objective], "good": good, "total": all_, "attainment": good / all_}
+            row |= {"target": target, "good": good, "total": all_, "attainment": good / all_}
             rows.append(row | {"burn": burn, "budget_left": 1 - burn})
     return rows
 

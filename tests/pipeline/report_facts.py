@@ -46,6 +46,7 @@ def facts(queue: str = "billing", consumer: str = "ledger", *, generated: bool =
         objectives=[
             Objective(
                 "lag",
+                "lag of at most a minute",
                 0.99,
                 2,
                 1,

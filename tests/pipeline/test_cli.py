@@ -7,6 +7,8 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from pgque_pipeline import cli
 from pgque_pipeline.schemas import TABLES
 from pgque_pipeline.warehouse.lock import only_run
 from pgque_pipeline.warehouse.manifest import Manifest, commit
+from pgque_pipeline.warehouse.store import open_warehouse
 from tests.pipeline.history import history
 from tests.pipeline.test_run import BEGIN, write
 from tests.support.database import Database
@@ -126,17 +129,55 @@ def command(name: str, input_: Path, warehouse: Path) -> list[str | Path]:
     return [*words, "--input", input_, "--warehouse", warehouse]
 
 
+def run_watched(
+    words: Sequence[str | Path],
+) -> tuple[subprocess.CompletedProcess[str], set[tuple[str, ...]]]:
+    """Run a command to its end; and the words of its processes that others see from Java's start on."""
+    seen: set[tuple[str, ...]] = set()
+    with (
+        subprocess.Popen(
+            words,
+            env={**os.environ, **SMALL},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        ) as process,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        said = pool.submit(process.communicate)
+        while not said.done():
+            now = session_words(process.pid)
+            if seen or any(Path(one[0]).name == "java" for one in now):
+                seen |= now
+            wait([said], timeout=0.1)
+    return subprocess.CompletedProcess(words, process.returncode, *said.result()), seen
+
+
+def session_words(leader: int) -> set[tuple[str, ...]]:
+    """The words of each process of a session."""
+    found = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.getsid(int(folder.name)) == leader and (text := (folder / "cmdline").read_text("utf-8")):
+                found.add(tuple(text.split("\0")))
+        except OSError:
+            continue  # it has ended
+    return found
+
+
 @pytest.mark.servers("pg15")
 def test_a_run_from_the_command_line(java: None, database: Database, tmp_path: Path) -> None:
     write(tmp_path / "metrics.json", [*history(1, BEGIN, 1), "broken"])
-    result = subprocess.run(
-        command("run", tmp_path / "metrics.json", tmp_path / "warehouse") + ["--publish-to", database.dsn()],
-        env={**os.environ, **SMALL},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    dsn = f"{database.dsn()} password=hunter2"
+    words = command("run", tmp_path / "metrics.json", tmp_path / "warehouse") + ["--publish-to", dsn]
+    result, others_see = run_watched(words)
     assert result.returncode == 0, result.stderr
+    assert {Path(program).name for program, *_ in others_see} >= {"java", Path(sys.executable).name}
+    assert any("--publish-to" in words for words in others_see)
+    assert "hunter2" not in str(others_see)
+    assert "hunter2" not in result.stderr
     read, *published = result.stdout.splitlines()
     assert read.startswith("1 files read, ")
     assert read.endswith(" points taken, 1 refused, 1 days made")
@@ -174,3 +215,29 @@ def test_a_stream_from_the_command_line(java: None, tmp_path: Path) -> None:
     assert "Traceback" not in told
     assert "Exception" not in told
     assert not [*(warehouse / "checkpoints").glob("*")]
+
+
+def test_a_stream_whose_tables_fail_ends(java: None, tmp_path: Path) -> None:
+    """Where a table's folder has to be there is a file. Told each time, at the fifth it gives up."""
+    file, warehouse = tmp_path / "metrics.json", tmp_path / "warehouse"
+    write(file, history(1, BEGIN, 1))
+    warehouse.mkdir()
+    (warehouse / "series").write_text("in the way")
+    words = [*command("stream", file, warehouse), "--quiet", "--trigger", "1", "--tables-every", "0.1"]
+    result = subprocess.run(words, env={**os.environ, **SMALL}, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (1, ""), result.stderr
+    *warnings, error = [line for line in result.stderr.splitlines() if line.startswith("pgque-pipeline: ")]
+    counted = [
+        re.findall(r"the tables can't be made, failure (\d) of 5 in a row: (.*)", line) for line in warnings
+    ]
+    why = f"NotADirectoryError: [Errno 20] Not a directory: '{warehouse}/series/"
+    assert [(number, told[: len(why)]) for [(number, told)] in counted] == [
+        (number, why) for number in "12345"
+    ]
+    assert error.startswith(
+        f"pgque-pipeline: error: {warehouse}: the tables can't be made, 5 times in a row: {why}"
+    )
+    assert error.endswith("mend the cause and start the stream again")
+    state = open_warehouse(warehouse, create=False).manifest
+    assert state.files[str(file)].size == file.stat().st_size
+    assert state.fresh

@@ -19,8 +19,9 @@ from pgque_exporter.catalogue import MetricType, Source
 from pgque_exporter.demo.database import DATABASE
 from pgque_exporter.demo.stories import STORIES
 from pgque_pipeline.demo import checks, consumers, snapshots
-from pgque_pipeline.demo.history import GENERATED, STEP, round_down, write_history
+from pgque_pipeline.demo.history import STEP, round_down, write_history
 from pgque_pipeline.demo.plan import DAY, HOUR, plan
+from pgque_pipeline.schemas import GENERATED
 from tests.support.collector import points
 from tests.support.repository import ROOT
 

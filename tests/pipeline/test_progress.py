@@ -36,6 +36,12 @@ def test_what_is_noted_stays() -> None:
     assert quiet.getvalue() == ""
 
 
+def test_a_warning_is_told_to_the_quiet_as_well() -> None:
+    quiet = io.StringIO()
+    Progress(quiet, quiet=True).warn("the disk is full")
+    assert quiet.getvalue() == "pgque-pipeline: warning: the disk is full\n"
+
+
 def test_elsewhere_each_step_is_a_line() -> None:
     stream = io.StringIO()
     Progress(stream).step("reading", 0.5, "1,000 points")

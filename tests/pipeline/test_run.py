@@ -24,6 +24,7 @@ from pgque_pipeline.warehouse.store import Warehouse, open_warehouse
 from tests.pipeline import compare
 from tests.pipeline import otlp_lines as otlp
 from tests.pipeline.history import SECOND, history
+from tests.pipeline.oracle import OBJECTIVES, Objectives
 from tests.pipeline.truth import SETTINGS, difference, truth
 
 NOW = datetime(2026, 4, 2, tzinfo=UTC)
@@ -52,9 +53,9 @@ class Runs:
     def rows(self, name: str) -> list[dict[str, Any]]:
         return compare.rows(self.warehouse.read(self._spark, TABLES[name]))
 
-    def differences(self, lines: Sequence[str]) -> list[str]:
+    def differences(self, lines: Sequence[str], objectives: Objectives = OBJECTIVES) -> list[str]:
         """What differs between the tables and the oracle's of these lines."""
-        warehouse, expected = self.warehouse, truth(lines)
+        warehouse, expected = self.warehouse, truth(lines, objectives)
         series = compare.series_keys(warehouse.read(self._spark, TABLES["series"]))
         return [
             text

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import io
 import math
 import random
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pgque_exporter.errors import UserError
+from pgque_pipeline import stream as stream_module
 from pgque_pipeline.progress import Progress
 from pgque_pipeline.run import Summary
 from pgque_pipeline.schemas import POINTS
@@ -35,9 +39,12 @@ def runs(spark: SparkSession, tmp_path: Path) -> Runs:
     return Runs(spark, tmp_path)
 
 
-def follow(spark: SparkSession, runs: Runs, stop: Stop, **choices: Any) -> Summary:
+def follow(
+    spark: SparkSession, runs: Runs, stop: Stop, *, progress: Progress | None = None, **choices: Any
+) -> Summary:
     request = StreamRequest(inputs=[runs.input], settings=SETTINGS, **choices)
-    return stream(spark, open_warehouse(runs.root, create=True), request, Progress(quiet=True), stop)
+    warehouse = open_warehouse(runs.root, create=True)
+    return stream(spark, warehouse, request, progress or Progress(quiet=True), stop)
 
 
 @contextmanager
@@ -111,6 +118,52 @@ def test_a_stream_equals_the_oracle_however_the_input_arrives(spark: SparkSessio
         (packed.name, "rubbish")
     }
     assert runs.run() == Summary(), "a run finds nothing new"
+
+
+def test_points_go_on_while_the_tables_cannot_be_made(
+    spark: SparkSession, runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that they need is broken on the disk until somebody mends it; and so is another later on."""
+    monkeypatch.setattr(stream_module, "_TRIES", 1_000_000)
+    lines = history(41, BEGIN, 5)
+    first, *pieces = (lines[number : number + 12] for number in range(0, len(lines), 12))
+    live = runs.input / "live.json"
+    write(live, first)
+    runs.run()
+    told = io.StringIO()
+
+    def failures() -> list[tuple[str, str]]:
+        return re.findall(r"the tables can't be made, failure (\d+) of \d+ in a row: (.*)", told.getvalue())
+
+    def taken() -> bool:
+        return runs.warehouse.manifest.files[str(live)].size == live.stat().st_size
+
+    def failed(times: int) -> bool:
+        return len(failures()) >= times
+
+    def made() -> bool:
+        state = runs.warehouse.manifest
+        return not (state.fresh or state.pending or state.stale)
+
+    with following(spark, runs, tables_every=0.2, progress=Progress(told, quiet=True)):
+        for half in (pieces[: len(pieces) // 2], pieces[len(pieces) // 2 :]):
+            (folder,) = runs.warehouse.paths(runs.warehouse.folders(POINTS))
+            (broken,) = folder.glob("*.parquet")
+            content = broken.read_bytes()
+            broken.write_bytes(content[:100])
+            before = len(failures())
+            for count, piece in enumerate(half, 1):
+                add(live, "".join(f"{line}\n" for line in piece))
+                wait_for(taken, "the points", timeout=200)
+                wait_for(partial(failed, before + count), "the tables fail", timeout=200)
+            broken.write_bytes(content)
+            wait_for(made, "the tables", timeout=200)
+            found = failures()[before:]
+            assert [number for number, _ in found] == [str(number + 1) for number in range(len(found))]
+            why = f"pyarrow.lib.ArrowInvalid: Could not open Parquet input source '{broken}': "
+            assert {text[: len(why)] for _, text in found} == {why}
+    assert runs.run() == Summary(), "a run finds nothing to do"
+    assert runs.differences(lines) == []
 
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + math.ceil(KILLS / IN_A_ROW)))

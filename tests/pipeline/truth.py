@@ -33,12 +33,12 @@ KEYS = {
 }
 
 
-def truth(lines: Sequence[str]) -> Tables:
+def truth(lines: Sequence[str], objectives: oracle.Objectives = oracle.OBJECTIVES) -> Tables:
     """Every table but the quarantine, as the oracle has it."""
     all_points = oracle.points(lines)
     steps = oracle.steps(all_points)
     by_minute, by_hour = oracle.rollup(steps, oracle.MINUTE), oracle.rollup(steps, oracle.HOUR)
-    indicators = oracle.sli(all_points, by_hour)
+    indicators = oracle.sli(all_points, by_hour, objectives)
     return {
         "points": [_point_row(point) for point in all_points],
         "series": oracle.series(all_points),
@@ -50,7 +50,7 @@ def truth(lines: Sequence[str]) -> Tables:
         "health": oracle.health(all_points, SETTINGS.max_gap),
         "incidents": oracle.incidents(all_points, SETTINGS.max_gap),
         "sli": indicators,
-        "slo": oracle.slo(indicators),
+        "slo": oracle.slo(indicators, objectives),
         "baselines": oracle.baselines(by_hour, time_zone=SETTINGS.time_zone, weeks=SETTINGS.baseline_weeks),
         "forecast": oracle.forecast(by_minute, hours=SETTINGS.trend_hours),
     }

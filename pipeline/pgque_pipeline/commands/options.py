@@ -13,7 +13,8 @@ from pgque_exporter.config import TargetConfig
 from pgque_exporter.config_targets import check_dsn
 from pgque_exporter.config_values import readable
 from pgque_exporter.errors import UserError
-from pgque_pipeline.settings import Settings
+from pgque_pipeline import objectives
+from pgque_pipeline.settings import OBJECTIVES, Settings
 
 
 def add_warehouse_options(parser: argparse.ArgumentParser) -> None:
@@ -52,12 +53,19 @@ def add_settings_options(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="silence after which health is unknown (300)",
     )
+    parser.add_argument(
+        "--objectives", type=Path, metavar="FILE", help="what is promised, instead of the usual (YAML)"
+    )
 
 
 def settings(arguments: argparse.Namespace) -> Settings:
-    """What the options of `add_settings_options` say."""
+    """What the options of `add_settings_options` say. Raises UserError if the objectives can't be read."""
+    given = arguments.objectives
     return Settings(
-        time_zone=arguments.time_zone, watermark_days=arguments.watermark, max_gap=arguments.max_gap
+        time_zone=arguments.time_zone,
+        watermark_days=arguments.watermark,
+        max_gap=arguments.max_gap,
+        objectives=OBJECTIVES if given is None else objectives.read(given),
     )
 
 

@@ -53,12 +53,13 @@ def execute(arguments: argparse.Namespace) -> int:
         raise UserError("--from is after --to")
     target = destination(arguments.publish_to, "--publish-to") if arguments.publish_to is not None else None
     # What is wrong shall show at once, not after the seconds that Spark takes to start.
+    chosen = settings(arguments)
     input_files(arguments.input)
     warehouse = warehouse_to_write(arguments)
     progress = Progress(quiet=arguments.quiet)
     request = Request(
         inputs=arguments.input,
-        settings=settings(arguments),
+        settings=chosen,
         now=datetime.now(UTC),
         begin=arguments.begin,
         end=arguments.end,

@@ -51,6 +51,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def execute(arguments: argparse.Namespace) -> int:
     """Do it; the exit code."""
+    chosen = settings(arguments)
     for place in arguments.input:
         if not place.exists():
             raise UserError("there is no such file or folder", where=str(place))
@@ -74,7 +75,7 @@ def execute(arguments: argparse.Namespace) -> int:
         started = True
         request = StreamRequest(
             inputs=[place.resolve() for place in arguments.input],
-            settings=settings(arguments),
+            settings=chosen,
             trigger=arguments.trigger,
             tables_every=arguments.tables_every,
             once=arguments.once,

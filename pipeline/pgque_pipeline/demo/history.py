@@ -15,11 +15,10 @@ from pgque_exporter.snapshot import Snapshot
 from pgque_pipeline.demo.plan import DAY, Plan, plan
 from pgque_pipeline.demo.queues import Queue
 from pgque_pipeline.demo.snapshots import DATABASE, Observer
+from pgque_pipeline.schemas import GENERATED
 
 STEP = 300  # seconds from poll to poll: as far apart as samples may be without a gap, unless a run is told
 SEED = 2718
-# On every series, so that whoever looks at it can tell.
-GENERATED = "pgque.generated"
 _RESOURCE = {**service_resource("demo:9718"), GENERATED: "true"}
 
 

@@ -17,7 +17,6 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
 from pgque_pipeline import schemas
-from pgque_pipeline.demo.history import GENERATED
 from pgque_pipeline.report.facts import (
     DeadLetters,
     Entity,
@@ -36,8 +35,9 @@ from pgque_pipeline.report.facts import (
     Turn,
     Week,
 )
-from pgque_pipeline.schemas import TABLES, Table
-from pgque_pipeline.settings import Settings
+from pgque_pipeline.report.words import meaning
+from pgque_pipeline.schemas import GENERATED, TABLES, Table
+from pgque_pipeline.settings import OBJECTIVES, Settings, objectives_of
 from pgque_pipeline.warehouse.store import Warehouse
 
 # How many of each are shown.
@@ -78,6 +78,8 @@ class _Collection:
         settings = json.loads(warehouse.manifest.settings or "{}")
         self._time_zone = str(settings.get("time_zone", Settings().time_zone))
         self._max_gap = float(settings.get("max_gap", Settings().max_gap))
+        written = settings.get("objectives")
+        self._settled = {one.name: one for one in (OBJECTIVES if written is None else objectives_of(written))}
 
     def facts(self) -> Facts | None:
         scope = self._scope()
@@ -86,12 +88,13 @@ class _Collection:
         self._begin, self._as_of = scope.begin, scope.as_of
         # Small questions all of them: what each costs is mostly the wait.
         with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
-            objectives = pool.submit(self._objectives)
+            of_objectives = pool.submit(self._objectives)
             incidents = pool.submit(self._incidents)
             of_flows, of_lags = pool.submit(self._flows), pool.submit(self._lags)
             of_weeks, of_forecasts = pool.submit(self._weeks), pool.submit(self._forecasts)
             of_dead, of_refused = pool.submit(self._dead_letters), pool.submit(self._refused)
             of_gaps = pool.submit(self._gaps)
+        objectives = of_objectives.result()
         flows, flow_count = of_flows.result()
         lags, lag_count = of_lags.result()
         weeks, week_count = of_weeks.result()
@@ -101,7 +104,8 @@ class _Collection:
         gaps, gap_count, unwatched = of_gaps.result()
         return Facts(
             scope=scope,
-            objectives=objectives.result(),
+            objectives=objectives,
+            unjudged=[name for name in self._settled if name not in {one.name for one in objectives}],
             incidents=incidents.result(),
             flows=flows,
             flow_count=flow_count,
@@ -177,7 +181,8 @@ class _Collection:
         )
 
     def _objectives(self) -> list[Objective]:
-        slo = self._whole(schemas.SLO)
+        # While tables are made anew with other objectives, those of before are still in them.
+        slo = self._whole(schemas.SLO).where(sf.col("objective").isin(*self._settled))
         rows = slo.where(sf.col("window_hours") == self._hours)
         worst_first = Window.partitionBy("objective").orderBy(
             sf.col("burn").desc(), sf.col("total").desc(), "entity_id"
@@ -222,7 +227,12 @@ class _Collection:
         )
         return [
             Objective(
-                row["objective"], row["target"], row["promised"], row["broken"], worst[row["objective"]]
+                row["objective"],
+                meaning(self._settled[row["objective"]]),
+                row["target"],
+                row["promised"],
+                row["broken"],
+                worst[row["objective"]],
             )
             for row in _rows(counts.orderBy("objective"))
         ]

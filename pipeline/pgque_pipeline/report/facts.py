@@ -73,9 +73,10 @@ class Promise:
 
 @dataclass(frozen=True)
 class Objective:
-    """An objective, with those of its promises that came off worst."""
+    """An objective, what it means in words, and those of its promises that came off worst."""
 
     name: str
+    meaning: str
     target: float
     promised: int
     broken: int
@@ -202,10 +203,14 @@ class Refused:
 
 @dataclass(frozen=True)
 class Facts:
-    """All that a report tells. Lists are bounded; beside each stands how many there are in all."""
+    """All that a report tells. Lists are bounded; beside each stands how many there are in all.
+
+    unjudged  objectives by name that nothing in the window is about
+    """
 
     scope: Scope
     objectives: Sequence[Objective] = ()
+    unjudged: Sequence[str] = ()
     incidents: Incidents = field(default_factory=Incidents)
     flows: Sequence[Flow] = ()
     flow_count: int = 0

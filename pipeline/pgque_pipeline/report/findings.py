@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from pgque_pipeline.report.facts import Facts, Forecast, Incident, Promise
-from pgque_pipeline.report.words import OBJECTIVES, Clock, Names, counted, duration, listed, number, percent
+from pgque_pipeline.report.words import Clock, Names, counted, duration, listed, number, percent
 
 _SOON_HOURS = 24
 _MOST = 3  # sentences of a kind
@@ -116,7 +116,7 @@ def _broken(facts: Facts, names: Names) -> Iterator[Finding]:
         yield Finding(
             "critical" if first.burn >= 2 else "warning",
             f"Promise broken: {one.name} of {names(first.entity)}",
-            f"{_kept_share(first)}: {OBJECTIVES.get(one.name, one.name)}. It spent {number(first.burn)} "
+            f"{_kept_share(first)}: {one.meaning}. It spent {number(first.burn)} "
             f"times its error budget.{also}",
             "promises",
         )

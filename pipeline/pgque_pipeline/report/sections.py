@@ -16,7 +16,6 @@ from pgque_pipeline.report.findings import findings, headline
 from pgque_pipeline.report.markup import Markup, element, join
 from pgque_pipeline.report.words import (
     NOTHING,
-    OBJECTIVES,
     Clock,
     Names,
     counted,
@@ -113,7 +112,7 @@ class Sections:
         shown = f", the {len(one.worst)} that came off worst" if one.promised > len(one.worst) else ""
         words = f"{one.broken} of {one.promised} broken" if one.broken else f"all {one.promised} kept"
         return _figure(
-            f"{one.name}: {OBJECTIVES.get(one.name, 'as the settings say')}",
+            f"{one.name}: {one.meaning}",
             f"{percent(one.target)} promised; {words}{shown}.",
             budget_chart(
                 f"Error budget of {one.name}", one.worst, self._scope.begin, self._scope.as_of, clock
@@ -369,10 +368,9 @@ class Sections:
         silent = scope.consumer_count - facts.judged
         if silent > 0:
             yield f"{counted(silent, 'consumer')} had too few samples in the last hours for a forecast."
-        objectives = {one.name for one in facts.objectives}
-        absent = [name for name in OBJECTIVES if name not in objectives]
-        if absent:
-            yield f"Nothing in the data is about {listed(absent)}: those promises could not be judged."
+        if facts.unjudged:
+            names = listed(facts.unjudged)
+            yield f"Nothing in the data is about {names}: those promises could not be judged."
         yield (
             "A forecast is a straight line. It knows nothing of the night, of a restart, of somebody who "
             "looks after it now."

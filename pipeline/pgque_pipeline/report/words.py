@@ -7,18 +7,43 @@ from collections.abc import Sequence
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
+from pgque_exporter import catalogue
 from pgque_pipeline.report.facts import Entity, Scope
+from pgque_pipeline.settings import Objective, Ratio, Threshold
 
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 _SOME_DECIMALS = 10
 _MOST_DECIMALS = 4
 NOTHING = "-"
 _SPACE = "\u00a0"  # that no line is broken at
-OBJECTIVES = {
-    "health": "no critical health check",
-    "lag": "lag of at most a minute",
-    "delivery": "acknowledged rather than dead-lettered",
+_ACKED, _DEAD = "pgque.message.acked_total", "pgque.message.dead_lettered_total"
+# What the usual objectives mean, by what they measure.
+_USUAL = {
+    ("pgque.queue.health_status", 1): "no critical health check",
+    ("pgque.consumer.lag_seconds", 60): "lag of at most a minute",
+    (_ACKED, _DEAD): "acknowledged rather than dead-lettered",
 }
+
+
+def meaning(objective: Objective) -> str:
+    """What an objective promises."""
+    if isinstance(objective, Ratio):
+        usual = _USUAL.get((objective.good, objective.bad))
+        return usual or f"{objective.good} rather than {objective.bad}"
+    usual = _USUAL.get((objective.metric, objective.most))
+    return usual or f"{objective.metric} of at most {_limit(objective)}"
+
+
+def _limit(objective: Threshold) -> str:
+    """Exactly what it is, in the largest unit that it is a whole number of."""
+    most = int(objective.most) if objective.most == int(objective.most) else objective.most
+    metric = catalogue.load().get(objective.metric)
+    if metric is None or metric.unit != "s":
+        return f"{most:,}"
+    for size, unit in _UNITS:
+        if most and most % size == 0:
+            return f"{most // size:,}{_SPACE}{unit}"
+    return f"{most:,}{_SPACE}s"
 
 
 def duration(seconds: float) -> str:
