@@ -3,8 +3,8 @@
     make bench-pipeline
 
 Each measurement is a process of its own. Raw OTLP JSON to `points` is timed without starting Spark or
-importing anything; a whole run, from input to published tables, is the time of the process. The exit code
-is 1 where a ratio falls short; the last line holds them all.
+importing anything; a whole run, from input to published tables, is the time of the process, after
+`pgque-pipeline prepare`. The exit code is 1 where a ratio falls short; the last line holds them all.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ def _compare(folder: Path, many: int) -> int:
     one = write(folder / "one", 1)
     print(f"{one.points:,} points in {one.files} files of OTLP JSON, {one.size / 1e6:,.0f} MB", flush=True)
     ratios: dict[str, tuple[float, bool]] = {}
+    process([sys.executable, "-m", "pgque_pipeline", "prepare"])
     with database() as dsn:
         peers = {
             "DuckDB": peer("pipeline_duckdb.py", "points", folder / "one", folder / "duck"),

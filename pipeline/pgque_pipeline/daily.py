@@ -11,6 +11,7 @@ from datetime import date
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from pgque_pipeline import schemas
@@ -54,7 +55,8 @@ def write(spark: SparkSession, days: Sequence[Day], folders: Mapping[str, Path],
 
 
 def _make(day: Day, part: Part, folders: Mapping[str, Path], settings: Settings) -> None:
-    points, before = (read(given, POINTS.stored, part) for given in (day.points, day.before))
+    points = read(day.points, POINTS.stored, part)
+    before = read(day.before, POINTS.stored, part, only=pc.field("temporality").is_valid())  # of what counts
     series = read(day.series, SERIES.stored, part)
     for table, rows in tables(points, before, series, settings):
         if len(rows):
