@@ -21,8 +21,8 @@ from tests.support.repository import ROOT
 
 KILLS = int(os.environ.get("PGQUE_PIPELINE_KILLS", "3"))
 SEED = int(os.environ.get("PGQUE_PIPELINE_SEED", "1"))
-# Files that such a run makes, as was counted: the span from which moments are drawn.
-PATHS = 170
+# Files that such a run makes before its last, as was counted: the span from which moments are drawn.
+PATHS = 28
 # Kills of one warehouse.
 IN_A_ROW = 3
 # Seconds without a new file after which a stream has nothing to do.
