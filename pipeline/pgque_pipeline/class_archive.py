@@ -19,7 +19,7 @@ _QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 
 
 def place(java: Java) -> Path:
-    """Where the archive for this Java and this Spark is, or would be."""
+    """Where the archive for this Java and this Spark is, or would be. Raises RuntimeError without a home."""
     jars = Path(pyspark.__file__).parent / "jars"
     kind = hashlib.sha256("\0".join((java.said, pyspark.__version__, str(jars))).encode()).hexdigest()[:16]
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -28,7 +28,10 @@ def place(java: Java) -> Path:
 
 def options(java: Java) -> tuple[str, ...]:
     """What Java is to be told to use the archive; nothing where there is none."""
-    archive = place(java)
+    try:
+        archive = place(java)
+    except RuntimeError:
+        return ()
     return (f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", *_QUIET) if archive.is_file() else ()
 
 

@@ -51,10 +51,11 @@ class Day:
 def write(spark: SparkSession, days: Sequence[Day], folders: Mapping[str, Path], settings: Settings) -> None:
     """Write the tables of these days, each below its folder. A day has no folder of a table without rows."""
     jobs = [(day, Part(number, day.parts)) for day in days for number in range(day.parts)]
-    spread(spark, lambda job: _make(*job, folders, settings), jobs)
+    spread(spark, lambda job: make(*job, folders, settings), jobs)
 
 
-def _make(day: Day, part: Part, folders: Mapping[str, Path], settings: Settings) -> None:
+def make(day: Day, part: Part, folders: Mapping[str, Path], settings: Settings) -> None:
+    """Write a part of the tables of a day."""
     points = read(day.points, POINTS.stored, part)
     before = read(day.before, POINTS.stored, part, only=pc.field("temporality").is_valid())  # of what counts
     series = read(day.series, SERIES.stored, part)

@@ -132,12 +132,7 @@ class _Fresh:
         self._count = 0
 
     def _write(self, day: date, table: pa.Table) -> None:
-        place = self._places.points / f"date={day}"
-        place.mkdir(parents=True, exist_ok=True)
-        name = f"{uuid.uuid4().hex}.parquet"
-        # Nobody reads a file whose name begins with a dot: a task may be killed before it is whole.
-        pq.write_table(table, place / f".{name}")
-        (place / f".{name}").rename(place / name)
+        parts.write_file(table, self._places.points / f"date={day}" / f"{uuid.uuid4().hex}.parquet")
         self.points += len(table)
         self.newest = max(pc.max(table.column("ts")).value, self.newest or 0)
 
@@ -179,8 +174,9 @@ class _Refused:
         if not folders:
             return rows
         span = pc.min_max(keys.column("ts"))
-        between = (pc.field("ts") >= span["min"]) & (pc.field("ts") <= span["max"])
+        same = pc.field("series_id").isin(pc.unique(keys.column("series_id")))
+        wanted = same & (pc.field("ts") >= span["min"]) & (pc.field("ts") <= span["max"])
         schema = pa.schema([POINTS.stored.field(name) for name in _KEY])
-        taken = parts.read(folders, schema, parts.Part(0, 1), only=between)
+        taken = parts.read(folders, schema, parts.Part(0, 1), only=wanted)
         found = keys.join(taken, _KEY, join_type="left semi").column("row").to_numpy()
         return rows.take(pa.array(np.setdiff1d(np.arange(len(rows)), found)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-import math
+import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -53,7 +53,9 @@ def _where(document: yaml_lines.Document, number: int, path: yaml_lines.Path) ->
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return abs(value) <= sys.float_info.max  # isfinite() can't tell of a whole number that is larger
 
 
 def _name(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +12,7 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from pgque_pipeline import schemas
-from pgque_pipeline.parts import Part, newest, read
+from pgque_pipeline.parts import Part, newest, parts_for, read
 from pgque_pipeline.parts import write as write_part
 from pgque_pipeline.schemas import Table
 from pgque_pipeline.settings import Settings
@@ -24,8 +23,6 @@ from pgque_pipeline.workers import spread
 
 TABLES: tuple[Table, ...] = (schemas.INCIDENTS, schemas.SLO, schemas.BASELINES, schemas.FORECAST)
 
-# What a task reads, as Parquet; some twenty times that in memory.
-_PART_BYTES = 32 * 1024**2
 
 
 @dataclass(frozen=True)
@@ -45,7 +42,7 @@ def write(spark: SparkSession, history: History, folders: Mapping[str, Path], se
     """Write each table into its folder."""
     jobs = [
         (make, part, folders[table.name])
-        for table, (source, make) in _makers(history, settings).items()
+        for table, (source, make) in makers(history, settings).items()
         for part in _parts(source)
     ]
     spread(spark, lambda job: _make(*job), jobs)
@@ -56,12 +53,11 @@ def _make(make: Callable[[Part], pa.Table], part: Part, folder: Path) -> None:
 
 
 def _parts(folders: Sequence[Path]) -> list[Part]:
-    size = sum(file.stat().st_size for folder in folders for file in folder.glob("*.parquet"))
-    count = max(math.ceil(size / _PART_BYTES), 1)
+    count = parts_for(folders)
     return [Part(number, count) for number in range(count)]
 
 
-def _makers(
+def makers(
     history: History, settings: Settings
 ) -> dict[Table, tuple[Sequence[Path], Callable[[Part], pa.Table]]]:
     """For each table the largest of what it is made of, and how a part of it is made."""

@@ -7,21 +7,20 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date, datetime, timedelta
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from pgque_pipeline import daily, intake, overall, reading, schemas, settling
 from pgque_pipeline.inputs import input_files, refuse_own_files, without_vanished
+from pgque_pipeline.parts import parts_for
 from pgque_pipeline.progress import Progress
 from pgque_pipeline.schemas import POINTS, Table
 from pgque_pipeline.settings import Settings
-from pgque_pipeline.tables import (
-    slo,
-)
+from pgque_pipeline.tables import slo
 from pgque_pipeline.warehouse.lock import only_run
 from pgque_pipeline.warehouse.manifest import InputFile, Manifest
 from pgque_pipeline.warehouse.store import Warehouse
@@ -30,9 +29,6 @@ from pgque_pipeline.warehouse.store import Warehouse
 _BATCH_BYTES = 2 * 1024**3
 _CHUNK_BYTES = 1024**3
 _CHUNK_DAYS = 31
-# Input for one file of a day's points, and how much smaller it is as Parquet.
-_BYTES_PER_PART = 1024**3
-_PACKED = 40
 _SETTLED = (POINTS, schemas.SERIES)
 
 
@@ -170,11 +166,6 @@ class _Reading:
         return replace(following, files={**before.files, **there})
 
 
-def _parts(input_bytes: int) -> int:
-    """Files for each day of a table, so that none grows too large."""
-    return max(math.ceil(input_bytes / _BYTES_PER_PART), 1)
-
-
 def _batches(files: dict[Path, InputFile], limit: int) -> Iterator[dict[Path, InputFile]]:
     batch: dict[Path, InputFile] = {}
     size = 0
@@ -240,16 +231,12 @@ def _make_chunk(spark: SparkSession, warehouse: Warehouse, settings: Settings, d
         table: {day: settled.days[table.name][day] for day in days} for table in _SETTLED
     }
     points = {**warehouse.manifest.days.get(POINTS.name, {}), **made[POINTS]}
-    jobs = [
-        daily.Day(
-            day,
-            points=warehouse.paths([points[day]]),
-            series=warehouse.paths([made[schemas.SERIES][day]]),
-            before=warehouse.paths(filter(None, [points.get(day - intake.ONE_DAY)])),
-            parts=_parts(warehouse.size(points[day]) * _PACKED),
-        )
-        for day in days
-    ]
+    jobs = []
+    for day in days:
+        own = warehouse.paths([points[day]])
+        before = warehouse.paths(filter(None, [points.get(day - intake.ONE_DAY)]))
+        series = warehouse.paths([made[schemas.SERIES][day]])
+        jobs.append(daily.Day(day, own, series, before, parts_for([*own, *before])))
     made |= warehouse.write_daily(spark, jobs, settings)
     warehouse.change(lambda current: _with_made(current, settled, made, days))
 
@@ -277,10 +264,6 @@ def _with_made(
     )
 
 
-def _write_whole(warehouse: Warehouse, table: Table, rows: Callable[[], DataFrame]) -> str:
-    return warehouse.write_whole(table, rows())
-
-
 def _settled(spark: SparkSession, warehouse: Warehouse, days: Sequence[date]) -> Manifest:
     """The state in which `points` and `series` hold the fresh points of these days too."""
     manifest = warehouse.manifest
@@ -290,8 +273,8 @@ def _settled(spark: SparkSession, warehouse: Warehouse, days: Sequence[date]) ->
             fresh = manifest.fresh[day]
             kept = [] if day in manifest.replaced else [day]
             held, named = (warehouse.folders(table, kept) for table in _SETTLED)
-            parts = _parts(sum(map(warehouse.size, (*fresh, *held))) * _PACKED)
             fresh_paths, held_paths, named_paths = map(warehouse.paths, (fresh, held, named))
+            parts = parts_for([*fresh_paths, *held_paths])
             jobs.append(settling.Day(day, fresh_paths, held_paths, named_paths, parts))
     if jobs:
         for table, folders in zip(_SETTLED, warehouse.write_settled(spark, jobs), strict=True):
@@ -307,19 +290,21 @@ def make_whole(spark: SparkSession, warehouse: Warehouse, settings: Settings, pr
         return
     progress.step("making the tables without days", 0, "")
 
-    def back(table: Table, hours: int) -> list[Path]:
-        first = days[-1] - timedelta(days=math.ceil(hours / 24))  # a date takes off whole days only
+    def back(table: Table, hours: int, of: Table) -> list[Path]:
+        """As far back from the newest day that another table, or this one, has."""
+        newest = max(warehouse.days(of), default=days[-1])
+        first = newest - timedelta(days=math.ceil(hours / 24))  # a date takes off whole days only
         return warehouse.paths(warehouse.folders(table, [day for day in days if day >= first]))
 
     weeks, trend = settings.baseline_weeks * 7 * 24, settings.trend_hours
     history = overall.History(
         health=warehouse.paths(warehouse.folders(schemas.HEALTH)),
-        sli=back(schemas.SLI, max(slo.WINDOW_HOURS)),
-        hours=back(schemas.ROLLUP_1H, weeks),
-        series_of_hours=back(schemas.SERIES, weeks),
-        minutes=back(schemas.ROLLUP_1M, trend),
-        days=back(schemas.ROLLUP_1D, trend),
-        series_of_minutes=back(schemas.SERIES, trend),
+        sli=back(schemas.SLI, max(slo.WINDOW_HOURS), schemas.SLI),
+        hours=back(schemas.ROLLUP_1H, weeks, schemas.ROLLUP_1H),
+        series_of_hours=back(schemas.SERIES, weeks, schemas.ROLLUP_1H),
+        minutes=back(schemas.ROLLUP_1M, trend, schemas.ROLLUP_1M),
+        days=back(schemas.ROLLUP_1D, trend, schemas.ROLLUP_1M),
+        series_of_minutes=back(schemas.SERIES, trend, schemas.ROLLUP_1M),
     )
     folders = warehouse.write_overall(spark, history, settings)
     warehouse.change(lambda now: replace(now, whole={**now.whole, **folders}, stale=False, newest=days[-1]))

@@ -203,6 +203,18 @@ def test_other_settings_make_the_tables_anew(runs: Runs) -> None:
     assert runs.differences(lines) == []
 
 
+def test_windows_end_where_their_samples_do_however_long_others_go_on(runs: Runs) -> None:
+    labels = {"engine": "pgque", "database": "shop", "queue": "orders", "consumer": "app"}
+    hour = 3600 * SECOND
+    lag = [otlp.point(labels, BEGIN - (100 * 24 - n * 48) * hour, asDouble=float(n)) for n in range(10)]
+    other = [otlp.point(labels, BEGIN, asDouble=1.0)]
+    lines = [otlp.line([otlp.gauge("pgque.consumer.lag_seconds", lag), otlp.gauge("shop.size", other)])]
+    write(runs.input / "metrics.json", lines)
+    runs.run()
+    seen = {row["window_hours"]: row["total"] for row in runs.rows("slo")}
+    assert (seen[1], seen[72], seen[2160]) == (1, 2, 10)
+
+
 def test_nothing_is_left_of_older_states(runs: Runs) -> None:
     write(runs.input / "a.json", history(7, BEGIN, 1))
     runs.run()

@@ -29,7 +29,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def execute(arguments: argparse.Namespace) -> int:  # noqa: ARG001 - every command is called alike
     """Do it; the exit code."""
-    archive = class_archive.place(needed_java())
+    java = needed_java()
+    try:
+        archive = class_archive.place(java)
+    except RuntimeError:
+        raise UserError("there is no home folder for the cache", hint="set XDG_CACHE_HOME") from None
     try:
         archive.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
@@ -45,7 +49,10 @@ def execute(arguments: argparse.Namespace) -> int:  # noqa: ARG001 - every comma
 def _train(made: Path) -> None:
     """Have a process run the pipeline on a day of generated input, and leave the archive."""
     command = [sys.executable, "-m", "pgque_pipeline.training", str(made)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=False)
+    except subprocess.TimeoutExpired:
+        raise UserError(f"Spark could not be tried out within {_PATIENCE} s") from None
     if done.returncode or not made.is_file():
         last = (done.stderr.strip().splitlines() or ["no archive was written"])[-1]
         raise UserError(f"Spark could not be tried out: {last}")

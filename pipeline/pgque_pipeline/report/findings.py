@@ -11,7 +11,6 @@ from pgque_pipeline.report.words import Clock, Names, counted, duration, listed,
 
 _SOON_HOURS = 24
 _MOST = 3  # sentences of a kind
-_DAYS = 86400
 
 
 @dataclass(frozen=True)

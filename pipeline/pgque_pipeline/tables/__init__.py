@@ -1,1 +1,1 @@
-"""One table a file: functions from DataFrame to DataFrame that read and write nothing themselves."""
+"""One table a file: functions from tables to tables that read and write nothing themselves."""

@@ -19,6 +19,7 @@ from pyspark.sql import functions as sf
 
 from pgque_pipeline.otlp import LABELS, Identity, Parser
 from pgque_pipeline.schemas import FRESH, POINTS, QUARANTINE, SERIES
+from pgque_pipeline.tables.runs import Array, Lists
 
 _FUTURE = timedelta(days=1)
 _ONE_DAY = timedelta(days=1)
@@ -86,16 +87,28 @@ def settled(rows: pa.Table) -> pa.Table:
     return ordered.take(pa.array(_by_buckets(ordered, first)))
 
 
-def _by_buckets(ordered: pa.Table, first: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _by_buckets(ordered: pa.Table, first: Array) -> Array:
     """The rows to keep: those of the largest buckets, where histograms differ in nothing else."""
     kept = first.copy()
     counts, rest = ordered.column("counts"), ordered.drop_columns(["counts"])
     ends = np.append(first[1:], len(ordered))
-    for place in np.flatnonzero((ends - first > 1) & counts.is_valid().to_numpy()[first]):
+    differs = _unlike_before(Lists(counts))
+    differs[first] = False
+    for place in np.flatnonzero(np.logical_or.reduceat(differs, first)):
         begin, end = int(first[place]), int(ends[place])
         same = [row for row in range(begin, end) if rest.slice(row, 1).equals(rest.slice(begin, 1))]
         kept[place] = max(same, key=lambda row: (counts[row].as_py() or [], -row))
     return kept
+
+
+def _unlike_before(lists: Lists) -> Array:
+    """Which lists are others than those of the rows before them."""
+    found = np.ones(len(lists.lengths), bool)
+    found[1:] = lists.lengths[1:] != lists.lengths[:-1]
+    for length in lists.all_lengths():
+        rows = np.flatnonzero((lists.lengths == length) & ~found)
+        found[rows] = (lists.matrix(rows, length) != lists.matrix(rows - 1, length)).any(axis=1)
+    return found
 
 
 # --- which times are taken -----------------------------------------------------------------------

@@ -50,8 +50,8 @@ def _by_hour(
     objective: str, series: pa.Table, place: Array, hour: Array, good: Array, total: Array
 ) -> pa.Table:
     entity_id = integers(series, "entity_id")[place]
-    order = np.lexsort([entity_id, hour])
-    runs = Runs(hour[order], entity_id[order])
+    order = np.lexsort([hour, entity_id])
+    runs = Runs(entity_id[order], hour[order])
     first = order[runs.first]
     found = table(
         SLI.stored,
