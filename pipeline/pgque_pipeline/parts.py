@@ -47,7 +47,7 @@ def files(folders: Iterable[Path]) -> list[Path]:
 
 def count_rows(folders: Iterable[Path]) -> int:
     """How many rows there are, by what files tell of themselves."""
-    return sum(pq.read_metadata(file).num_rows for file in files(folders))
+    return sum(_told(file).num_rows for file in files(folders))
 
 
 def parts_for(folders: Iterable[Path]) -> int:
@@ -75,12 +75,19 @@ def newest(folders: Iterable[Path], column: str) -> int | None:
     """The greatest time in a column, in microseconds since 1970, by what files tell of themselves."""
     found = []
     for file in files(folders):
-        told = pq.read_metadata(file)
+        told = _told(file)
         leaves = [told.schema.column(number).path for number in range(told.num_columns)]
         place = leaves.index(column)
         groups = (told.row_group(number).column(place) for number in range(told.num_row_groups))
         found += [group.statistics.max for group in groups if group.num_values]
     return round(max(found).timestamp() * 1_000_000) if found else None
+
+
+def _told(file: Path) -> pq.FileMetaData:
+    try:
+        return pq.read_metadata(file)
+    except pa.ArrowInvalid as error:  # which doesn't say where
+        raise pa.ArrowInvalid(f"{file}: {error}") from None
 
 
 def write(rows: pa.Table, folder: Path, part: Part) -> None:
