@@ -16,6 +16,7 @@ PROGRAM = Program(
         "stream": "keep the tables up to date while the input is written",
         "dead-letters": "look at the databases' dead letters and group them by fault",
         "publish": "write baselines, SLOs and forecasts into PostgreSQL",
+        "catalogue": "copy the tables into an Iceberg catalogue",
         "prepare": "make all later commands start in half the time",
         "demo": "generate weeks of metrics, run the pipeline on them and show the report",
         "report": "write a page with what the tables tell",
