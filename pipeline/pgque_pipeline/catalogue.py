@@ -7,6 +7,7 @@ were made of, a property of the Iceberg table tells. All changes of a table beco
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -79,7 +80,8 @@ def _copy_table(warehouse: Warehouse, table: Table, target: IcebergTable) -> Cop
     if not written and not removed:
         return Copied(table.name, 0, 0)
     try:
-        with target.transaction() as change:
+        with warnings.catch_warnings(), target.transaction() as change:
+            warnings.filterwarnings("ignore", "Delete operation did not match any records")  # nor need it
             for key in sorted(before.keys() & {*removed, *written}):
                 change.delete(_where(key))
             for key in written:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
 Row = dict[str, Any]
@@ -14,7 +15,12 @@ Row = dict[str, Any]
 
 def rows(table: DataFrame) -> list[Row]:
     """All rows: times as microseconds, maps as sorted tuples of pairs."""
-    return [{name: _plain(value) for name, value in row.items()} for row in table.toArrow().to_pylist()]
+    return plain(table.toArrow())
+
+
+def plain(table: pa.Table) -> list[Row]:
+    """The same of Arrow's rows."""
+    return [{name: _plain(value) for name, value in row.items()} for row in table.to_pylist()]
 
 
 def _plain(value: Any) -> Any:

@@ -17,7 +17,8 @@ from pgque_pipeline.schemas import TABLES
 from pgque_pipeline.warehouse.manifest import Manifest
 from pgque_pipeline.warehouse.store import open_warehouse
 from tests.pipeline import compare
-from tests.pipeline.history import history
+from tests.pipeline import otlp_lines as otlp
+from tests.pipeline.history import HOUR, history
 from tests.pipeline.test_run import BEGIN, Runs, write
 
 NAMESPACE = "queues"
@@ -49,7 +50,7 @@ def differing(runs: Runs, lake: Catalog) -> list[str]:
         name
         for name in TABLES
         if rows(runs.rows(name))
-        != rows(compare.rows(lake.load_table(f"{NAMESPACE}.{name}").scan()))  # type: ignore[arg-type]
+        != rows(compare.plain(lake.load_table(f"{NAMESPACE}.{name}").scan().to_arrow()))
     ]
 
 
@@ -57,11 +58,9 @@ def test_copies_hold_what_the_warehouse_does_and_only_what_changed_is_written(
     spark: SparkSession, tmp_path: Path, lake: Catalog
 ) -> None:
     runs = Runs(spark, tmp_path)
-    lines = history(1, BEGIN, 60)
-    write(runs.input / "first.json", [*lines[: len(lines) // 2], "no line of OTLP"])
+    write(runs.input / "first.json", [*history(1, BEGIN, 60), "no line of OTLP"])
     runs.run()
     first = copied(runs, lake)
-    assert first["points"][0] > 1
     assert first["quarantine"] == (1, 0)
     assert differing(runs, lake) == []
 
@@ -69,12 +68,13 @@ def test_copies_hold_what_the_warehouse_does_and_only_what_changed_is_written(
     assert set(copied(runs, lake).values()) == {(0, 0)}
     assert states == {name: lake.load_table(f"{NAMESPACE}.{name}").current_snapshot() for name in TABLES}
 
-    write(runs.input / "second.json", lines[len(lines) // 2 :])
-    (runs.input / "first.json").unlink()
+    point = otlp.point({"engine": "pgque", "database": "shop"}, BEGIN + 59 * HOUR, asDouble=1.0)
+    write(runs.input / "second.json", [otlp.line([otlp.gauge("shop.size", [point])])])
+    (runs.input / "first.json").write_text("", "utf-8")
     runs.run()
     second = copied(runs, lake)
-    held = len(runs.warehouse.manifest.days["points"])
-    assert 0 < second["points"][0] < held
+    assert (second["points"], second["quarantine"]) == ((1, 0), (0, 1))
+    assert first["points"][0] > 1
     assert differing(runs, lake) == []
 
 
