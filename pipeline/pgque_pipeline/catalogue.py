@@ -82,7 +82,7 @@ def _copy_table(warehouse: Warehouse, table: Table, target: IcebergTable) -> Cop
     try:
         with warnings.catch_warnings(), target.transaction() as change:
             warnings.filterwarnings("ignore", "Delete operation did not match any records")  # nor need it
-            for key in sorted(before.keys() & {*removed, *written}):
+            for key in (*removed, *(key for key in written if key in before)):
                 change.delete(_where(key))
             for key in written:
                 for rows in _rows(warehouse, table, key, now[key]):

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from pgque_pipeline import schemas
-from pgque_pipeline.parts import Part, read
+from pgque_pipeline.parts import Part, all_parts, read
 from pgque_pipeline.parts import write as write_part
 from pgque_pipeline.schemas import POINTS, SERIES, Table
 from pgque_pipeline.settings import Settings
@@ -50,7 +50,7 @@ class Day:
 
 def write(spark: SparkSession, days: Sequence[Day], folders: Mapping[str, Path], settings: Settings) -> None:
     """Write the tables of these days, each below its folder. A day has no folder of a table without rows."""
-    jobs = [(day, Part(number, day.parts)) for day in days for number in range(day.parts)]
+    jobs = [(day, part) for day in days for part in all_parts(day.parts)]
     spread(spark, lambda job: make(*job, folders, settings), jobs)
 
 

@@ -72,7 +72,7 @@ def watermark(warehouse: Warehouse, settings: Settings) -> date | None:
 
 def take(warehouse: Warehouse, lines: Lines, rules: Rules) -> Taken:
     """Write the usable ones of the points of `lines`, and what is refused. Not in force yet."""
-    folders, quarantine, outcomes, gone = warehouse.write_fresh(
+    folders, refusals, outcomes, gone = warehouse.write_fresh(
         lines,
         points.parser(rules.now, rules.watermark, rules.spared),
         wanted=rules.spared or (None, None),
@@ -85,7 +85,7 @@ def take(warehouse: Warehouse, lines: Lines, rules: Rules) -> Taken:
         points=sum(one.points for one in outcomes),
         refused=refused,
         newest=None if newest is None else datetime.fromtimestamp(newest / 1e6, rules.now.tzinfo),
-        quarantine=quarantine if refused else None,
+        quarantine=refusals if refused else None,
         gone=gone,
     )
 

@@ -196,7 +196,7 @@ class _Look:
             whole, enough = end, begin + self._left
             end = _end_of_lines(file, begin, enough)
             if end == begin:
-                end = _end_of_line(file, enough, whole)
+                end = reading.end_of_line(file, enough, whole)
             self._left = 0  # what is younger has to wait
             self._more = self._more or end < whole
         elif end < state.size and self._watch.closed(path):
@@ -282,13 +282,6 @@ def _end_of_lines(file: BinaryIO, begin: int, size: int) -> int:
             return start + found + 1
         end = start
     return begin
-
-
-def _end_of_line(file: BinaryIO, place: int, size: int) -> int:
-    """The end of the line that `place` is in; `size` at most."""
-    file.seek(place)
-    line = file.readline(max(0, size - place))
-    return place + len(line)
 
 
 # --- reading -------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from pgque_pipeline import schemas
-from pgque_pipeline.parts import Part, newest, parts_for, read
+from pgque_pipeline.parts import Part, all_parts, newest, parts_for, read
 from pgque_pipeline.parts import write as write_part
 from pgque_pipeline.schemas import Table
 from pgque_pipeline.settings import Settings
@@ -22,7 +22,6 @@ from pgque_pipeline.tables.series import latest
 from pgque_pipeline.workers import spread
 
 TABLES: tuple[Table, ...] = (schemas.INCIDENTS, schemas.SLO, schemas.BASELINES, schemas.FORECAST)
-
 
 
 @dataclass(frozen=True)
@@ -43,18 +42,13 @@ def write(spark: SparkSession, history: History, folders: Mapping[str, Path], se
     jobs = [
         (make, part, folders[table.name])
         for table, (source, make) in makers(history, settings).items()
-        for part in _parts(source)
+        for part in all_parts(parts_for(source))
     ]
     spread(spark, lambda job: _make(*job), jobs)
 
 
 def _make(make: Callable[[Part], pa.Table], part: Part, folder: Path) -> None:
     write_part(make(part), folder, part)
-
-
-def _parts(folders: Sequence[Path]) -> list[Part]:
-    count = parts_for(folders)
-    return [Part(number, count) for number in range(count)]
 
 
 def makers(

@@ -40,6 +40,11 @@ class Part:
         return (slot << BITS_OF_SERIES) - (1 << _BITS - 1)
 
 
+def all_parts(count: int) -> list[Part]:
+    """The parts of what is divided into so many."""
+    return [Part(number, count) for number in range(count)]
+
+
 def files(folders: Iterable[Path]) -> list[Path]:
     """The files of some folders, those of each in their order."""
     return [file for folder in folders for file in sorted(folder.glob("*.parquet"))]

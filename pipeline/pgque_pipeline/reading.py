@@ -175,7 +175,7 @@ def lines_between(
 def _lines_whole(file: BinaryIO, begin: int, end: int, first: int, last: int | None) -> Iterator[bytes]:
     """The bytes of these lines."""
     if begin > first:  # the line that lies across belongs to the share before
-        begin = _end_of_line(file, begin - 1, end)
+        begin = end_of_line(file, begin - 1, end)
     if begin >= end:
         return
     file.seek(begin)
@@ -191,15 +191,15 @@ def _lines_whole(file: BinaryIO, begin: int, end: int, first: int, last: int | N
             return
 
 
-def _end_of_line(file: BinaryIO, place: int, end: int) -> int:
-    """Where the line ends that `place` is in; `end` if not before."""
+def end_of_line(file: BinaryIO, place: int, end: int) -> int:
+    """Where the line ends that `place` is in; `end`, or that of the file, if not before."""
     file.seek(place)
     for chunk in _chunks(file, end - place):
         found = chunk.find(b"\n")
         if found >= 0:
             return place + found + 1
         place += len(chunk)
-    return end
+    return place
 
 
 def _chunks(file: BinaryIO, size: int | None) -> Iterator[bytes]:

@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
-from pgque_pipeline.parts import Part, read
+from pgque_pipeline.parts import Part, all_parts, read
 from pgque_pipeline.parts import write as write_part
-from pgque_pipeline.tables.points import ARROW_IDENTITY, ARROW_POINTS, settled
+from pgque_pipeline.schemas import POINTS
+from pgque_pipeline.tables.points import ARROW_IDENTITY, settled
 from pgque_pipeline.tables.series import series
 from pgque_pipeline.workers import spread
 
@@ -35,13 +36,13 @@ class Day:
 
 def write(spark: SparkSession, days: Sequence[Day], points_folder: Path, series_folder: Path) -> None:
     """Write these days below two folders, each day in its parts."""
-    jobs = [(day, Part(number, day.parts)) for day in days for number in range(day.parts)]
+    jobs = [(day, part) for day in days for part in all_parts(day.parts)]
     spread(spark, lambda job: settle_part(*job, points_folder, series_folder), jobs)
 
 
 def settle_part(day: Day, part: Part, points_folder: Path, series_folder: Path) -> None:
     """Write one part of a day below two folders; of a part that no series falls into, files without rows."""
-    points = settled(read((*day.fresh, *day.points), ARROW_POINTS, part))
+    points = settled(read((*day.fresh, *day.points), POINTS.stored, part))
     told = read(day.fresh, ARROW_IDENTITY, part, only=pc.field("metric").is_valid())
     held = read(day.series, ARROW_IDENTITY, part)
     named = series(points, pa.concat_tables([told, held]))

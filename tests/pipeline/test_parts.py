@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pgque_pipeline import daily, fresh, overall, settling
-from pgque_pipeline.parts import Part, files, newest, parts_for, read, write, write_file
+from pgque_pipeline.parts import Part, all_parts, files, newest, parts_for, read, write, write_file
 from pgque_pipeline.schemas import INCIDENTS, POINTS, SERIES, Table
 from pgque_pipeline.tables.points import parser
 from tests.pipeline.history import SECOND, history
@@ -34,7 +34,7 @@ class Made:
     """All tables of some lines, each made in so many parts."""
 
     def __init__(self, root: Path, lines: Sequence[str], parts: int) -> None:
-        self._root, self._parts = root, [Part(number, parts) for number in range(parts)]
+        self._root, self._parts = root, all_parts(parts)
         texts = [line.encode() for line in lines]
         places = fresh.Places(root / "fresh", root / "refused", (None, None), {})
         fresh.written(parser(NOW)(iter([("input", texts)])), places, 0)
@@ -98,7 +98,7 @@ def test_parts_make_the_rows_that_the_whole_makes(whole: Made, lines: list[str],
 
 @pytest.mark.parametrize("count", [1, 3, 7, 1000])
 def test_parts_hold_every_id_once_and_no_entity_twice(count: int) -> None:
-    bounds = [Part(number, count).bounds for number in range(count)]
+    bounds = [part.bounds for part in all_parts(count)]
     assert (bounds[0][0], bounds[-1][1]) == (-(2**63), 2**63 - 1)
     assert all(last + 1 == begin for (_, last), (begin, _) in pairwise(bounds))
     assert all(begin % 2**40 == 0 for begin, _ in bounds)

@@ -12,11 +12,12 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pgque_pipeline.schemas import BASELINES
 from pgque_pipeline.tables.entities import labels
 from pgque_pipeline.tables.rollups import HOUR
-from pgque_pipeline.tables.runs import Array, Runs, floats, integers, is_one_of, of_series, table
+from pgque_pipeline.tables.runs import Array, Runs, floats, in_order, integers, is_one_of, of_series, table
 
 # Gauges by their mean of the hour, counters by their rate.
 METRICS = (
@@ -43,19 +44,18 @@ def baselines(
 
     `series` has one row for each, in the order of ids.
     """
-    wanted = series.filter(pa.array(is_one_of(series.column("metric"), *METRICS)))
+    wanted = series.filter(pc.field("metric").isin(METRICS))
     rows, place = of_series(rollup_1h, wanted)
     begin = integers(rows, "window_start")
     value = _values(rows, is_one_of(wanted.column("kind"), "gauge")[place])
     kept = ~np.isnan(value) & (as_of - begin <= weeks * 7 * 24 * HOUR)
     place, value, hour = place[kept], value[kept], _hour_of_week(begin[kept], time_zone)
 
-    order = np.lexsort([value, hour, place])
+    order, runs = in_order(place, hour, then=value)
     place, value, hour = place[order], value[order], hour[order]
-    runs = Runs(place, hour)
     median = _median(value, runs)
     deviation = np.abs(value - median[runs.of])
-    mad = _median(deviation[np.lexsort([deviation, runs.of])], runs)
+    mad = _median(deviation[in_order(runs.of, then=deviation)[0]], runs)
     width = np.maximum(BAND_MADS * mad, MIN_BAND * np.abs(median))
     series_of_run = wanted.take(pa.array(place[runs.first]))
     found = table(

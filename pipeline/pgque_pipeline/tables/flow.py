@@ -10,16 +10,15 @@ import pyarrow.compute as pc
 
 from pgque_pipeline.schemas import FLOW, FLOWS
 from pgque_pipeline.tables.entities import labels
-from pgque_pipeline.tables.runs import Runs, floats, integers, is_one_of, of_series, table
+from pgque_pipeline.tables.runs import floats, in_order, integers, is_one_of, of_series, table
 
 
 def flow(rollup_1h: pa.Table, series: pa.Table) -> pa.Table:
     """From a day's rollup by hour and its series."""
-    counters = series.filter(pa.array(is_one_of(series.column("metric"), *FLOWS.values())))
+    counters = series.filter(pc.field("metric").isin([*FLOWS.values()]))
     rows, place = of_series(rollup_1h.filter(pc.field("increase").is_valid()), counters)
     entity_id, hour = integers(counters, "entity_id")[place], integers(rows, "window_start")
-    order = np.lexsort([entity_id, hour])
-    runs = Runs(hour[order], entity_id[order])
+    order, runs = in_order(hour, entity_id)
     increase, covered = (floats(rows, name)[order] for name in ("increase", "covered_seconds"))
     first = order[runs.first]
     found: dict[str, Any] = {"window_start": hour[first], **labels(entity_id[first], counters)}

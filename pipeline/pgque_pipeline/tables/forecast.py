@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pgque_pipeline.schemas import FORECAST
 from pgque_pipeline.tables.entities import labels
 from pgque_pipeline.tables.rollups import HOUR
-from pgque_pipeline.tables.runs import Array, Runs, floats, integers, of_series, table
+from pgque_pipeline.tables.runs import Array, Runs, floats, in_order, integers, of_series, table
 
 LAG = "pgque.consumer.lag_seconds"
 PERIOD = "pgque.queue.rotation_period_seconds"
@@ -39,8 +39,7 @@ def forecast(
     """
     minutes, place = of_series(rollup_1m.filter(pa.array(_recent(rollup_1m, hours, as_of))), lags)
     entity_id, x = integers(lags, "entity_id")[place], (integers(minutes, "last_ts") - as_of) / 1e6
-    order = np.lexsort([x, entity_id])
-    runs = Runs(entity_id[order])
+    order, runs = in_order(entity_id, then=x)
     lag = floats(minutes, "last")[order]
     first, x = order[runs.first], x[order]
     period_of = _newest(rollup_1d.filter(pa.array(_recent(rollup_1d, hours, as_of))), periods)

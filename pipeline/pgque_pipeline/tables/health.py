@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from pgque_pipeline.schemas import HEALTH
 from pgque_pipeline.tables.entities import labels
-from pgque_pipeline.tables.runs import Array, Runs, codes, integers, is_one_of, of_series, table
+from pgque_pipeline.tables.runs import Array, Runs, codes, in_order, integers, of_series, table
 
 METRIC = "pgque.queue.health_state"
 # From harmless to bad; of several states at a time the worst counts.
@@ -20,9 +20,7 @@ def health(points: pa.Table, series: pa.Table, max_gap: int) -> pa.Table:
 
     After `max_gap` seconds without a sample nothing is known of a state.
     """
-    states = series.filter(
-        pa.array(is_one_of(series.column("metric"), METRIC) & is_one_of(series.column("state"), *STATES))
-    )
+    states = series.filter((pc.field("metric") == METRIC) & pc.field("state").isin(STATES))
     check, first_of_check = _checks(states)
     samples, place = of_series(
         points.select(["series_id", "ts", "value"]).filter(pc.field("value") == 1), states
@@ -58,7 +56,6 @@ def _checks(states: pa.Table) -> tuple[Array, Array]:
 
 def _worst(check: Array, ts: Array, rank: Array) -> tuple[Array, Array, Array]:
     """The samples of each check in turn, and the worst state of each."""
-    order = np.lexsort([rank, ts, check])
-    check, ts, rank = check[order], ts[order], rank[order]
-    last = Runs(check, ts).last
+    order, runs = in_order(check, ts, then=rank)
+    last = order[runs.last]
     return check[last], ts[last], rank[last]

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pgque_pipeline.schemas import LATENCY
 from pgque_pipeline.tables.entities import labels
 from pgque_pipeline.tables.rollups import HOUR
-from pgque_pipeline.tables.runs import Array, Lists, Runs, floats, integers, of_series, table
+from pgque_pipeline.tables.runs import Array, Lists, Runs, floats, in_order, integers, of_series, table
 
 PROCESSING = "pgque.processing_latency_seconds"
 LAG = "pgque.consumer.lag_seconds"
@@ -72,9 +72,8 @@ def _of_samples(points: pa.Table, series: pa.Table) -> pa.Table:
     )
     entity_id, value = integers(of_lag, "entity_id")[place], floats(samples, "value")
     hour = integers(samples, "ts") // HOUR * HOUR
-    order = np.lexsort([value, entity_id, hour])
+    order, runs = in_order(hour, entity_id, then=value)
     entity_id, value, hour = entity_id[order], value[order], hour[order]
-    runs = Runs(hour, entity_id)
     found = {
         "window_start": hour[runs.first],
         **labels(entity_id[runs.first], of_lag),

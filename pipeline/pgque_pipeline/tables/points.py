@@ -19,7 +19,7 @@ from pyspark.sql import functions as sf
 
 from pgque_pipeline.otlp import LABELS, Identity, Parser
 from pgque_pipeline.schemas import FRESH, POINTS, QUARANTINE, SERIES
-from pgque_pipeline.tables.runs import Array, Lists
+from pgque_pipeline.tables.runs import Array, Lists, in_order, integers
 
 _FUTURE = timedelta(days=1)
 _ONE_DAY = timedelta(days=1)
@@ -40,7 +40,6 @@ Parse = Callable[[Iterable[tuple[str, list[bytes]]]], Iterator[pa.RecordBatch]]
 
 # Where a row comes from and why it is refused, if it is; and fresh points without the day.
 PARSED = pa.schema([*QUARANTINE.stored, *FRESH.stored])
-ARROW_POINTS = POINTS.stored
 ARROW_IDENTITY = pa.schema([field for field in SERIES.stored if field.name in FRESH.columns])
 _DAY_MICROS = 86_400_000_000
 _MAX_DAYS = 2**20
@@ -75,16 +74,11 @@ def deduplicated(rows: DataFrame) -> DataFrame:
 
 def settled(rows: pa.Table) -> pa.Table:
     """Each point once, by series and time. Of points that differ the one of the largest value stays."""
-    keys = [rows.column(name).to_numpy() for name in ("ts", "series_id")]
-    order = np.lexsort([keys[0].astype(np.int64), keys[1]])
-    time, series_id = (key[order] for key in keys)
-    if not np.any((time[1:] == time[:-1]) & (series_id[1:] == series_id[:-1])):
+    order, once = in_order(integers(rows, "series_id"), integers(rows, "ts"))
+    if len(once) == len(rows):
         return rows.take(pa.array(order))
     ordered = rows.take(pc.sort_indices(rows, sort_keys=_ORDER))
-    time, series_id = (ordered.column(name).to_numpy() for name in ("ts", "series_id"))
-    again = (time[1:] == time[:-1]) & (series_id[1:] == series_id[:-1])
-    first = np.flatnonzero(np.concatenate([[True], ~again]))
-    return ordered.take(pa.array(_by_buckets(ordered, first)))
+    return ordered.take(pa.array(_by_buckets(ordered, once.first)))
 
 
 def _by_buckets(ordered: pa.Table, first: Array) -> Array:

@@ -54,6 +54,12 @@ class Runs:
         return np.fmax.reduceat(column, self.first)
 
 
+def in_order(*keys: Array, then: Array | None = None) -> tuple[Array, Runs]:
+    """The order of rows by these keys, of equal keys by `then`; and the runs of keys in that order."""
+    order = np.lexsort(([] if then is None else [then]) + [*reversed(keys)])
+    return order, Runs(*(key[order] for key in keys))
+
+
 class Lists:
     """A column of lists of numbers, some of them NULL; those of one length at a time are a matrix.
 

@@ -12,7 +12,7 @@ from pgque_pipeline.schemas import SLI
 from pgque_pipeline.settings import Objective, Ratio, Threshold
 from pgque_pipeline.tables.entities import labels
 from pgque_pipeline.tables.rollups import HOUR
-from pgque_pipeline.tables.runs import Array, Runs, floats, integers, is_one_of, of_series, table
+from pgque_pipeline.tables.runs import Array, floats, in_order, integers, is_one_of, of_series, table
 
 
 def sli(
@@ -39,7 +39,7 @@ def _of_samples(samples: pa.Table, series: pa.Table, objective: Threshold) -> pa
 
 
 def _of_events(rollup_1h: pa.Table, series: pa.Table, objective: Ratio) -> pa.Table:
-    wanted = series.filter(pa.array(is_one_of(series.column("metric"), objective.good, objective.bad)))
+    wanted = series.filter(pc.field("metric").isin([objective.good, objective.bad]))
     rows, place = of_series(rollup_1h, wanted)
     total = floats(rows, "increase")
     good = np.where(is_one_of(wanted.column("metric"), objective.good)[place], total, 0.0)
@@ -50,8 +50,7 @@ def _by_hour(
     objective: str, series: pa.Table, place: Array, hour: Array, good: Array, total: Array
 ) -> pa.Table:
     entity_id = integers(series, "entity_id")[place]
-    order = np.lexsort([hour, entity_id])
-    runs = Runs(entity_id[order], hour[order])
+    order, runs = in_order(entity_id, hour)
     first = order[runs.first]
     found = table(
         SLI.stored,

@@ -12,7 +12,7 @@ from pgque_pipeline.schemas import SLO
 from pgque_pipeline.settings import Objective
 from pgque_pipeline.tables.entities import labels
 from pgque_pipeline.tables.rollups import HOUR
-from pgque_pipeline.tables.runs import Runs, floats, integers, table
+from pgque_pipeline.tables.runs import floats, in_order, integers, table
 
 # An hour, six, a day, three days, a week, four weeks, a quarter.
 WINDOW_HOURS = (1, 6, 24, 72, 168, 672, 2160)
@@ -29,8 +29,7 @@ def _in_window(sli: pa.Table, objectives: Sequence[Objective], as_of: int, hours
     rows = sli.filter(pa.array(as_of - integers(sli, "window_start") <= hours * HOUR))
     objective = pc.index_in(rows.column("objective"), pa.array([one.name for one in objectives])).to_numpy()
     entity_id = integers(rows, "entity_id")
-    order = np.lexsort([entity_id, objective])
-    runs = Runs(objective[order], entity_id[order])
+    order, runs = in_order(objective, entity_id)
     first = order[runs.first]
     good, total = (runs.total(floats(rows, name)[order]) for name in ("good", "total"))
     target = np.array([one.target for one in objectives])[objective[first]]

@@ -8,6 +8,7 @@ import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date
+from itertools import chain
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -116,8 +117,7 @@ class Warehouse:
         """
         points, refused = self._new_folder(POINTS), self._new_folder(QUARANTINE)
         outcomes, gone = fresh.write(lines, parse, fresh.Places(points, refused, wanted, taken))
-        for target in (points, refused):
-            _sync(target)
+        _sync(points, refused)
         return self._by_day(points), str(refused.relative_to(self.root)), outcomes, gone
 
     def write_quarantine(
@@ -140,8 +140,7 @@ class Warehouse:
         """Write points and series of these days into new folders; the parts of both by day."""
         targets = self._new_folder(POINTS), self._new_folder(SERIES)
         settling.write(spark, days, *targets)
-        for target in targets:
-            _sync(target)
+        _sync(*targets)
         points, series = map(self._by_day, targets)
         return points, series
 
@@ -151,8 +150,7 @@ class Warehouse:
         """Write the tables of these days that come of their points into new folders; the parts by day."""
         targets = {table: self._new_folder(table) for table in daily.TABLES}
         daily.write(spark, days, {table.name: target for table, target in targets.items()}, settings)
-        for target in targets.values():
-            _sync(target)
+        _sync(*targets.values())
         return {table: self._by_day(target) for table, target in targets.items()}
 
     def write_overall(
@@ -161,8 +159,7 @@ class Warehouse:
         """Write the tables without days that come of those by day into new folders, by table."""
         targets = {table: self._new_folder(table) for table in overall.TABLES}
         overall.write(spark, history, {table.name: target for table, target in targets.items()}, settings)
-        for target in targets.values():
-            _sync(target)
+        _sync(*targets.values())
         return {table.name: str(target.relative_to(self.root)) for table, target in targets.items()}
 
     def write_whole(self, table: Table, rows: DataFrame) -> str:
@@ -238,9 +235,9 @@ def _ours(path: Path) -> bool:
     return path.name in {*TABLES, "run.lock", CHECKPOINTS} or path.name.startswith("manifest-")
 
 
-def _sync(folder: Path) -> None:
+def _sync(*folders: Path) -> None:
     """Have files and folders survive a power failure before something names them."""
-    for base, _, files in os.walk(folder):
+    for base, _, files in chain.from_iterable(map(os.walk, folders)):
         for name in files:
             descriptor = os.open(os.path.join(base, name), os.O_RDONLY)
             try:
