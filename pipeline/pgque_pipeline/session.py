@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from pgque_pipeline import class_archive
@@ -26,6 +30,7 @@ MEANING: Mapping[str, str] = {
 # the other took half of a short run. Which collector is at work is left to the user: two that are asked for
 # keep Java from starting.
 _JAVA_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=256m")
+_PATIENCE = 5.0  # seconds for the workers' end
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 # What suits one machine; `spark-submit` brings its own.
@@ -68,3 +73,29 @@ def open_session(
     for name, value in {**MEANING, **(settings or {})}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def close_session(spark: SparkSession) -> None:
+    """End the session, and before it the processes that Java has started for it.
+
+    Spark would hang up on its idle workers and only then end them: a traceback of theirs may come in between.
+    """
+    with suppress(Py4JError, OSError):  # Java is gone already
+        end_workers(spark)
+    spark.stop()
+
+
+def end_workers(spark: SparkSession) -> None:
+    """End the Python workers that the driver's Java has started, and wait for them; no job may follow."""
+    for worker in (workers := workers_of(spark)):
+        worker.destroy()
+    until = time.monotonic() + _PATIENCE
+    while any(worker.isAlive() for worker in workers) and time.monotonic() < until:
+        time.sleep(0.01)
+
+
+def workers_of(spark: SparkSession) -> list[Any]:
+    """Java's handles of its children; this process isn't meant, which is one under spark-submit."""
+    java: Any = spark.sparkContext._jvm
+    children = java.java.lang.ProcessHandle.current().children().toArray()
+    return [child for child in children if child.pid() != os.getpid()]

@@ -15,7 +15,7 @@ from pgque_pipeline.demo.history import round_down, write_history
 from pgque_pipeline.progress import Progress
 from pgque_pipeline.report.write import write_report
 from pgque_pipeline.run import Request, run
-from pgque_pipeline.session import open_session
+from pgque_pipeline.session import close_session, open_session
 from pgque_pipeline.settings import Settings
 from pgque_pipeline.warehouse.store import open_warehouse
 
@@ -32,7 +32,7 @@ def main(archive: Path) -> None:
         run(spark, warehouse, request, Progress(quiet=True))
         page = Path(folder) / "report.html"
         write_report(spark, open_warehouse(warehouse.root, create=False), page, days=1)
-    spark.stop()
+    close_session(spark)
     if gateway is not None:  # as it is only for a cluster's driver
         gateway.proc.stdin.close()
         gateway.proc.wait()

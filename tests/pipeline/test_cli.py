@@ -22,6 +22,7 @@ from pgque_pipeline.warehouse.store import open_warehouse
 from tests.pipeline.history import history
 from tests.pipeline.test_run import BEGIN, write
 from tests.support.database import Database
+from tests.support.java import SMALL
 from tests.support.processes import Process
 
 
@@ -119,9 +120,6 @@ def test_tables_tells_each_column(capsys: pytest.CaptureFixture[str], tmp_path: 
     for table in TABLES.values():
         assert f"{table.name}: {table.doc}\n" in out
         assert all(f"    {field.name} {field.type}" in out for field in table.fields)
-
-
-SMALL = {"JAVA_TOOL_OPTIONS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
 
 
 def command(name: str, input_: Path, warehouse: Path) -> list[str | Path]:

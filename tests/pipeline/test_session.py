@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from pgque_exporter.errors import UserError
 from pgque_pipeline.session import open_session
+from tests.support.java import SMALL
 
 
 @pytest.mark.parametrize(
@@ -35,3 +39,36 @@ def test_no_java_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match=r"none was found.*set JAVA_HOME"):
         open_session()
+
+
+_CLOSED = """
+import os, sys
+from pgque_pipeline.session import close_session, end_workers, open_session, workers_of
+
+spark = open_session(master="local[2]")
+spark.sparkContext.parallelize([1, 2], 2).map(lambda number: 2 * number).collect()
+groups = [worker.pid() for worker in workers_of(spark)]
+end_workers(spark)
+left = []
+for group in groups:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        continue
+    left.append(group)
+print(len(groups), left, workers_of(spark))
+close_session(spark)
+"""
+
+
+def test_workers_are_gone_before_spark_ends(java: None) -> None:
+    """Spark's process that forks workers is there after a job; it and its group are ended without a word."""
+    ended = subprocess.run(
+        [sys.executable, "-c", _CLOSED],
+        env={**os.environ, **SMALL},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (0, "1 [] []\n"), ended.stderr
+    assert "Traceback" not in ended.stderr

@@ -12,6 +12,9 @@ from pgque_pipeline.java import JAVA_NEEDED, find_java
 from tests.support.debian import fetch
 from tests.support.tools import Unavailable
 
+# What a Java process takes from its environment to need little of this machine.
+SMALL = {"JAVA_TOOL_OPTIONS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
+
 PACKAGE = f"openjdk-{JAVA_NEEDED}-jre-headless"
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
-from pgque_pipeline.session import open_session
+from pgque_pipeline.session import close_session, open_session
 from pgque_pipeline.warehouse.lock import only_run
 from pgque_pipeline.warehouse.store import Warehouse, open_warehouse
 
@@ -38,4 +38,4 @@ def spark_for(arguments: argparse.Namespace) -> Iterator[SparkSession]:
     try:
         yield spark
     finally:
-        spark.stop()
+        close_session(spark)

@@ -19,6 +19,7 @@ from pgque_pipeline.commands.options import (
     settings,
 )
 from pgque_pipeline.progress import Progress
+from pgque_pipeline.session import close_session
 from pgque_pipeline.stream import Stop, StreamRequest, stream
 
 
@@ -87,5 +88,5 @@ def execute(arguments: argparse.Namespace) -> int:
             os._exit(0)
     finally:
         if spark is not None:
-            spark.stop()
+            close_session(spark)
     return 0
