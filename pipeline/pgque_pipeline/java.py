@@ -35,7 +35,14 @@ def find_java() -> Java | None:
     if program is None or not Path(program).exists():
         return None
     try:
-        said = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60, check=False)
+        said = subprocess.run(
+            [program, "-version"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            start_new_session=True,  # a terminal's Ctrl-C is for us, and does not make its answer wrong
+        )
     except (OSError, subprocess.TimeoutExpired):
         return Java(program, "")
     return Java(program, said.stderr + said.stdout)

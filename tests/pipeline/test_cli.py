@@ -23,7 +23,7 @@ from tests.pipeline.history import history
 from tests.pipeline.test_run import BEGIN, write
 from tests.support.database import Database
 from tests.support.java import SMALL
-from tests.support.processes import Process
+from tests.support.processes import Process, session_words
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, str, str]:
@@ -151,18 +151,6 @@ def run_watched(
                 seen |= now
             wait([said], timeout=0.1)
     return subprocess.CompletedProcess(words, process.returncode, *said.result()), seen
-
-
-def session_words(leader: int) -> set[tuple[str, ...]]:
-    """The words of each process of a session."""
-    found = set()
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if os.getsid(int(folder.name)) == leader and (text := (folder / "cmdline").read_text("utf-8")):
-                found.add(tuple(text.split("\0")))
-        except OSError:
-            continue  # it has ended
-    return found
 
 
 @pytest.mark.servers("pg15")

@@ -154,3 +154,15 @@ def wait_for(
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {timeout:g} s: {what}; at last: {last!r}") from cause
         time.sleep(0.02)
+
+
+def session_words(leader: int) -> set[tuple[str, ...]]:
+    """The words of each process of a session that is there now."""
+    found = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.getsid(int(folder.name)) == leader and (text := (folder / "cmdline").read_text("utf-8")):
+                found.add(tuple(text.split("\0")))
+        except OSError:
+            continue  # it has ended
+    return found

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
+from pgque_pipeline.commands.interrupts import Interrupts
 from pgque_pipeline.session import close_session, open_session
 from pgque_pipeline.warehouse.lock import only_run
 from pgque_pipeline.warehouse.store import Warehouse, open_warehouse
@@ -33,9 +34,11 @@ def start_spark(arguments: argparse.Namespace) -> SparkSession:
 
 @contextmanager
 def spark_for(arguments: argparse.Namespace) -> Iterator[SparkSession]:
-    """Spark, until the command is done with it."""
-    spark = start_spark(arguments)
-    try:
-        yield spark
-    finally:
-        close_session(spark)
+    """Spark, until the command is done with it or is interrupted."""
+    with Interrupts() as interrupts:
+        spark = start_spark(arguments)
+        try:
+            interrupts.allow()
+            yield spark
+        finally:
+            close_session(spark)

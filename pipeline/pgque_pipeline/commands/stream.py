@@ -58,22 +58,16 @@ def execute(arguments: argparse.Namespace) -> int:
             raise UserError("there is no such file or folder", where=str(place))
     warehouse = warehouse_to_write(arguments)
     stop = Stop()
-    started = False
 
     def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        # Nothing is under way yet that could be left half done, or the patience is gone.
-        if not started or stop.asked.is_set():
+        if stop.asked.is_set():  # the patience is gone
             os._exit(0)
         stop.asked.set()
 
-    spark = None
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+    spark = start_spark(arguments)
     try:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, end)
-        spark = start_spark(arguments)
-        for number in (signal.SIGTERM, signal.SIGINT):  # Spark takes Ctrl-C for itself
-            signal.signal(number, end)
-        started = True
         request = StreamRequest(
             inputs=[place.resolve() for place in arguments.input],
             settings=chosen,
@@ -83,10 +77,9 @@ def execute(arguments: argparse.Namespace) -> int:
         )
         summary = stream(spark, warehouse, request, Progress(quiet=arguments.quiet), stop)
         print(f"{summary.points:,} points taken, {summary.refused:,} refused", flush=True)
-        if stop.torn:  # Spark would wait for what is under way, and nothing of it is needed
-            sys.stderr.flush()
-            os._exit(0)
     finally:
-        if spark is not None:
-            close_session(spark)
+        close_session(spark)
+    if stop.torn:  # what is under way would be waited for, and nothing of it is needed
+        sys.stderr.flush()
+        os._exit(0)
     return 0
