@@ -27,7 +27,7 @@ from pgque_pipeline.report.words import (
 
 _DAY = timedelta(days=1)
 NEVER = "never"
-_WINDOWS = {24: "1 d", 168: "7 d", 672: "28 d", 2160: "90 d"}
+_WINDOWS = {24: "1\u00a0d", 168: "7\u00a0d", 672: "28\u00a0d", 2160: "90\u00a0d"}
 _LEVELS = {"critical": "critical", "warning": "warning", "ok": "good"}
 
 
