@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
 
-from pgque_pipeline.session import open_session
+from pgque_pipeline.session import close_session, open_session
 from tests.support.java import java_home
 from tests.support.tools import Unavailable
 
@@ -45,6 +46,8 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
     """A local Spark session, tuned for tables of a few rows."""
     warehouse = tmp_path_factory.mktemp("spark")
     settings = {**_SMALL, "spark.sql.warehouse.dir": str(warehouse), "spark.local.dir": str(warehouse)}
+    # Tests of the service turn logs on; the bridge to Java would still write to them when they are closed.
+    logging.getLogger("py4j").setLevel(logging.WARNING)
     session = open_session(master="local[2]", memory="1g", settings=settings)
     yield session
-    session.stop()
+    close_session(session)
