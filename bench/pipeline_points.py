@@ -18,7 +18,7 @@ from pyspark.sql import functions as sf
 
 from pgque_pipeline import fresh, intake, reading, settling
 from pgque_pipeline.schemas import POINTS
-from pgque_pipeline.session import open_session
+from pgque_pipeline.session import close_session, open_session
 from pgque_pipeline.warehouse.store import open_warehouse
 from pgque_pipeline.workers import spread
 
@@ -42,7 +42,7 @@ def main() -> int:
     seconds = time.perf_counter() - began
     found = warehouse.read_folders(spark, POINTS, [*points.values()])
     rows, total = found.agg(sf.count("*"), sf.sum("value")).collect()[0]
-    spark.stop()
+    close_session(spark)
     print(json.dumps({"points_seconds": seconds, "rows": {"points": rows}, "sum": total}))
     return 0
 

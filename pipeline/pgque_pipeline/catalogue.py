@@ -89,7 +89,7 @@ def _copy_table(warehouse: Warehouse, table: Table, target: IcebergTable) -> Cop
                     change.append(rows)
             change.set_properties({_COPIED: json.dumps(now)})
     except CommitFailedException:
-        raise UserError("somebody else has changed it meanwhile", where=_name(target)) from None
+        raise UserError("somebody else has changed it meanwhile", where=".".join(target.name())) from None
     return Copied(table.name, len(written), len(removed))
 
 
@@ -113,7 +113,3 @@ def _rows(warehouse: Warehouse, table: Table, key: str, folders: list[str]) -> I
             days = pa.array(np.full(len(found), date.fromisoformat(key)), pa.date32())
             found = found.add_column(0, pa.field("date", pa.date32()), days)
         yield found
-
-
-def _name(table: IcebergTable) -> str:
-    return ".".join(table.name())

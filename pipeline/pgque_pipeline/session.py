@@ -35,10 +35,6 @@ MEANING: Mapping[str, str] = {
 # the other took half of a short run. Which collector is at work is left to the user: two that are asked for
 # keep Java from starting.
 _JAVA_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=256m")
-_PATIENCE = 5.0  # seconds for the workers' end
-_TICK = 0.02
-_SOCKET_NAME = len("/.01234567-89ab-cdef-0123-456789abcdef.sock")
-_SOCKET_PATH = 103  # bytes of a socket's path on all systems
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 # What suits one machine; `spark-submit` brings its own.
@@ -51,6 +47,11 @@ _LOCAL: Mapping[str, str] = {
     "spark.sql.files.openCostInBytes": "65536",
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
 }
+_SOCKET_NAME = len("/.01234567-89ab-cdef-0123-456789abcdef.sock")
+_SOCKET_PATH = 103  # bytes of a socket's path on all systems
+
+_PATIENCE = 5.0  # seconds for the workers' end
+_TICK = 0.02
 
 
 def open_session(

@@ -6,7 +6,6 @@ import logging
 import os
 import signal
 from types import FrameType, TracebackType
-from typing import Literal
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -38,14 +37,14 @@ class Interrupts:
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> Literal[False]:
+    ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
-        if kind is not None and self._asked == signal.SIGTERM:
+        if kind is None or self._asked is None:
+            return
+        if self._asked == signal.SIGTERM:
             raise SystemExit(_exit_code(signal.SIGTERM)) from None
-        if kind is not None and self._asked is not None:
-            raise KeyboardInterrupt from None
-        return False
+        raise KeyboardInterrupt from None
 
     def _come(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         if self._allowed and self._asked is not None:

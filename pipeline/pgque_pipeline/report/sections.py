@@ -27,7 +27,7 @@ from pgque_pipeline.report.words import (
 
 _DAY = timedelta(days=1)
 NEVER = "never"
-_WINDOWS = {24: "1\u00a0d", 168: "7\u00a0d", 672: "28\u00a0d", 2160: "90\u00a0d"}
+_WINDOWS = (24, 168, 672, 2160)  # hours
 _LEVELS = {"critical": "critical", "warning": "warning", "ok": "good"}
 
 
@@ -93,12 +93,12 @@ class Sections:
     def _objective(self, one: Objective) -> Markup:
         clock, names = self._clock, self._names
         burned = {window for promise in one.worst for window in promise.burns}
-        hours = sorted(burned & {*_WINDOWS}, reverse=True)
+        hours = sorted(burned.intersection(_WINDOWS), reverse=True)
         headings = [
             "",
             "kept",
             "budget left",
-            *(f"{'' if index else 'burn, '}{_WINDOWS[window]}" for index, window in enumerate(hours)),
+            *(f"{'' if index else 'burn, '}{duration(window * 3600)}" for index, window in enumerate(hours)),
         ]
         rows = [
             [

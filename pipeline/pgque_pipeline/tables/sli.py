@@ -50,7 +50,7 @@ def _by_hour(
     objective: str, series: pa.Table, place: Array, hour: Array, good: Array, total: Array
 ) -> pa.Table:
     entity_id = integers(series, "entity_id")[place]
-    order, runs = in_order(entity_id, hour)
+    order, runs = in_order(hour, entity_id)
     first = order[runs.first]
     found = table(
         SLI.stored,
